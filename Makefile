@@ -1,0 +1,68 @@
+# Two commands on a fresh machine: `make demo`, `make test`. Needs Linux, Python 3.11 to 3.13 and make.
+#   PYTHON=python3.12   the interpreter .venv is made with
+#   DEVICE=cpu|cuda     the packages to install; remembered, and else chosen by whether an NVIDIA driver answers
+#   ARGS="..."          further arguments of train.py or pytest
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+PYTHON ?= python3
+DEVICE ?=
+ARGS ?=
+
+VENV := .venv
+PY := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest
+# One worker a core, but not more than there is work for.
+WORKERS := -n auto --maxprocesses 8 --dist worksteal
+
+# Asking for another device than the one that was installed installs again.
+ifneq ($(DEVICE),)
+ifneq ($(DEVICE),$(shell cat $(INSTALLED) 2>/dev/null))
+.PHONY: $(INSTALLED)
+endif
+endif
+
+$(INSTALLED): pyproject.toml scripts/install.py recsys/versions.py
+	@$(PYTHON) scripts/install.py $(if $(DEVICE),--device $(DEVICE))
+
+.PHONY: help install demo train test test-gpu check format doctor clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@sed -n '2,4s/^# / /p' Makefile
+
+install: $(INSTALLED) ## create .venv and install everything (the other targets do it when needed)
+
+demo: $(INSTALLED) ## train six sub-architectures with ERASE on synthetic data and compare with the baseline
+	$(PY) train.py +experiment=erase6 $(ARGS)
+
+train: $(INSTALLED) ## train.py with arguments of your own: make train ARGS="+experiment=dcnv2 --help"
+	$(PY) train.py $(ARGS)
+
+test: $(INSTALLED) ## all tests
+	$(PYTEST) $(WORKERS) $(ARGS)
+
+# pytest's status 5 means that no test carries the marker.
+test-gpu: $(INSTALLED) ## the tests that need a GPU; they say so where there is none
+	$(PYTEST) -m gpu $(ARGS) || [ $$? -eq 5 ]
+
+check: $(INSTALLED) ## what CI runs: format, lint, types, tests
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+	$(PYTEST) $(WORKERS) $(ARGS)
+
+format: $(INSTALLED) ## format the code and mend what lint can mend
+	$(PY) -m ruff format .
+	$(PY) -m ruff check --fix .
+
+doctor: ## which torch, torchrec and fbgemm-gpu are here, which are wanted, and the line that mends it
+	@$$([ -x $(PY) ] && echo $(PY) || echo $(PYTHON)) scripts/doctor.py
+
+clean: ## remove .venv and the caches of the tools; runs and data stay
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

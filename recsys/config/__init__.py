@@ -1,0 +1,1 @@
+"""From a command line to built objects: schema, checks, wiring."""

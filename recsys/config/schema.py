@@ -1,0 +1,131 @@
+"""The configuration's keys, types and defaults-free schema. Light: importing it imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import MISSING
+
+
+@dataclass
+class DenseArchSchema:
+    """Bottom MLP."""
+
+    hidden: list[int] = MISSING
+
+
+@dataclass
+class OverArchSchema:
+    """Top MLP."""
+
+    hidden: list[int] = MISSING
+    dropout: float = MISSING
+
+
+@dataclass
+class LocalHeadSchema:
+    """Head of a sub-architecture; no hidden layer makes it linear."""
+
+    hidden: list[int] = MISSING
+
+
+@dataclass
+class ModelSchema:
+    """Architecture and cuts; ``detach``, ``local_losses`` and ``embedding_grad_from`` are a word or a list."""
+
+    interaction: dict[str, Any] = MISSING
+    archs: dict[str, Any] = MISSING
+    detach: Any = MISSING
+    local_losses: Any = MISSING
+    loss_weights: dict[str, float] = MISSING
+    embedding_grad_from: Any = MISSING
+    skip_tokens: bool = MISSING
+    dense_arch: DenseArchSchema = field(default_factory=DenseArchSchema)
+    over_arch: OverArchSchema = field(default_factory=OverArchSchema)
+    local_head: LocalHeadSchema = field(default_factory=LocalHeadSchema)
+
+
+@dataclass
+class SparseSchema:
+    """Embedding tables."""
+
+    embedding_dim: int = MISSING
+    optimizer: str = MISSING
+    lr: float = MISSING
+    eps: float = MISSING
+    init_scale: float = MISSING
+
+
+@dataclass
+class LrScheduleSchema:
+    """Learning-rate schedule."""
+
+    warmup_steps: int = MISSING
+    decay: str = MISSING
+    min_factor: float = MISSING
+    decay_steps: int = MISSING
+
+
+@dataclass
+class OptimSchema:
+    """Optimizer of the dense parts."""
+
+    name: str = MISSING
+    lr: float = MISSING
+    weight_decay: float = MISSING
+    eps: float = MISSING
+    beta1: float = MISSING
+    beta2: float = MISSING
+    momentum: float = MISSING
+    lr_schedule: LrScheduleSchema = field(default_factory=LrScheduleSchema)
+
+
+@dataclass
+class ScheduleSchema:
+    """Order and lanes of a step's operations."""
+
+    name: str = MISSING
+    early_update: bool = MISSING
+    lanes: dict[str, int] = MISSING
+
+
+@dataclass
+class TimingSchema:
+    """Interleaved timing of baseline and experiment."""
+
+    rounds: int = MISSING
+    steps: int = MISSING
+
+
+@dataclass
+class TrainerSchema:
+    """The loop."""
+
+    device: str = MISSING
+    epochs: int = MISSING
+    batch_size: int = MISSING
+    eval_batch_size: int = MISSING
+    precision: str = MISSING
+    evals_per_epoch: int = MISSING
+    keep_best: bool = MISSING
+    patience: int = MISSING
+    quiet: bool = MISSING
+    cache_dir: str = MISSING
+    reuse_baseline: bool = MISSING
+    timing: TimingSchema = field(default_factory=TimingSchema)
+
+
+@dataclass
+class RootSchema:
+    """The whole configuration."""
+
+    name: str = MISSING
+    seed: int = MISSING
+    data: dict[str, Any] = MISSING
+    sparse: SparseSchema = field(default_factory=SparseSchema)
+    model: ModelSchema = field(default_factory=ModelSchema)
+    optim: OptimSchema = field(default_factory=OptimSchema)
+    schedule: ScheduleSchema = field(default_factory=ScheduleSchema)
+    trainer: TrainerSchema = field(default_factory=TrainerSchema)
+    metrics: dict[str, Any] = MISSING

@@ -1,0 +1,64 @@
+"""Where batches come from: the interface between data and training."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from recsys.features import FeatureSpec
+from recsys.types import Batch
+
+
+class BatchSource(ABC):
+    """An ordered set of rows, cut into batches.
+
+    ``iter(source)`` yields the batches from the current position to the end of the epoch, then
+    moves to the start of the next epoch. Position is state: with the same ``state_dict`` the
+    remaining batches are the same, bit for bit.
+    """
+
+    spec: FeatureSpec
+    num_rows: int
+    batch_size: int
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Batches in a whole epoch; the last may be short."""
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield the rest of this epoch."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, int]:
+        """Position: ``{"epoch": e, "batch": b}``, where batch ``b`` of epoch ``e`` comes next."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Move to a position that ``state_dict`` gave."""
+
+
+@dataclass(frozen=True)
+class DataSplits:
+    """Disjoint rows to train on, to choose by, and to report on.
+
+    Attributes:
+        train: shuffled by seed and epoch.
+        valid: in file order; the only rows that early stopping and tuning may see.
+        test: in file order; read once, at the end.
+        fingerprint: what identifies the rows and their encoding (content hashes, generator settings).
+        notes: figures about the data that the report shows, such as ``bayes_ne``.
+    """
+
+    train: BatchSource
+    valid: BatchSource
+    test: BatchSource
+    fingerprint: str
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def spec(self) -> FeatureSpec:
+        """The columns, the same in every split."""
+        return self.train.spec

@@ -1,0 +1,110 @@
+"""The recommender's parts: what the engine calls, each a thin shell around a module that knows no schedule."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from recsys.archs.base import SubArch
+from recsys.models.dense_arch import DenseArch
+from recsys.models.local_head import LocalHead
+from recsys.models.loss import weighted_bce
+from recsys.models.over_arch import OverArch
+from recsys.schedule.step import PartOutput
+from recsys.sparse.sparse_arch import SparseArch
+from recsys.types import Batch
+
+
+class SparsePart(nn.Module):
+    """Embedding lookup: ``(B, F, D)``."""
+
+    def __init__(self, arch: SparseArch) -> None:
+        super().__init__()
+        self.arch = arch
+
+    def forward(self, batch: Batch) -> PartOutput:
+        """Look up the batch's ids."""
+        return PartOutput(self.arch(batch.sparse_features))
+
+
+class DensePart(nn.Module):
+    """Bottom MLP: ``(B, D)``."""
+
+    def __init__(self, arch: DenseArch) -> None:
+        super().__init__()
+        self.arch = arch
+
+    def forward(self, batch: Batch) -> PartOutput:
+        """Embed the batch's dense features."""
+        return PartOutput(self.arch(batch.dense_features))
+
+
+class TokensPart(nn.Module):
+    """The dense vector in front of the embeddings: ``(B, T, D)``.
+
+    A part of its own, so that its readers' gradients are summed once and split once.
+    """
+
+    def forward(self, batch: Batch, sparse_BFD: torch.Tensor, *dense_BD: torch.Tensor) -> PartOutput:
+        """Concatenate along the token axis."""
+        dense_BTD = [d.unsqueeze(1).to(sparse_BFD.dtype) for d in dense_BD]
+        return PartOutput(torch.cat([*dense_BTD, sparse_BFD], dim=1))
+
+
+class InteractionPart(nn.Module):
+    """The interaction arch of the main path: ``(B, O)``."""
+
+    def __init__(self, arch: SubArch) -> None:
+        super().__init__()
+        self.arch = arch
+
+    def forward(self, batch: Batch, tokens_BTD: torch.Tensor) -> PartOutput:
+        """Let the tokens interact."""
+        return PartOutput(self.arch(tokens_BTD))
+
+
+class SubArchPart(nn.Module):
+    """A sub-architecture with its local head, if it has one: ``(B, O)``.
+
+    The local loss is ``weight * BCE(head(out), labels)``.
+    """
+
+    def __init__(self, arch: SubArch, head: LocalHead | None, loss_weight: float) -> None:
+        super().__init__()
+        self.arch = arch
+        self.head = head
+        self.loss_weight = loss_weight
+
+    def forward(self, batch: Batch, tokens_BTD: torch.Tensor) -> PartOutput:
+        """Run the arch, and the head with its loss."""
+        return PartOutput(*self.compute(tokens_BTD, batch.labels, batch.weights))
+
+    def compute(
+        self, tokens_BTD: torch.Tensor, labels_B: torch.Tensor, weights_B: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        """The part on tensors alone, the form that ``torch.compile`` takes: out, loss, logits."""
+        out_BO = self.arch(tokens_BTD)
+        if self.head is None:
+            return out_BO, None, None
+        logits_B = self.head(out_BO)
+        return out_BO, self.loss_weight * weighted_bce(logits_B, labels_B, weights_B), logits_B
+
+
+class OverPart(nn.Module):
+    """The over-arch and the main loss: logits ``(B,)``."""
+
+    def __init__(self, arch: OverArch) -> None:
+        super().__init__()
+        self.arch = arch
+
+    def forward(self, batch: Batch, *inputs: torch.Tensor) -> PartOutput:
+        """Predict from the interaction arch's and the sub-architectures' outputs."""
+        logits_B, loss = self.compute(batch.labels, batch.weights, *inputs)
+        return PartOutput(logits_B, loss, logits_B)
+
+    def compute(
+        self, labels_B: torch.Tensor, weights_B: torch.Tensor, *inputs: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The part on tensors alone: logits, loss."""
+        logits_B = self.arch(torch.cat([x.flatten(1) for x in inputs], dim=1))
+        return logits_B, weighted_bce(logits_B, labels_B, weights_B)

@@ -1,0 +1,174 @@
+"""The recommender: a graph of parts and their modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from recsys.archs.base import SubArch, TokenShape
+from recsys.archs.dropout import bind_generator
+from recsys.errors import ConfigError
+from recsys.features import FeatureSpec
+from recsys.models.dense_arch import DenseArch
+from recsys.models.local_head import LocalHead
+from recsys.models.over_arch import OverArch
+from recsys.models.parts import DensePart, InteractionPart, OverPart, SparsePart, SubArchPart, TokensPart
+from recsys.schedule.graph import Edge, PartGraph, PartSpec
+from recsys.seeding import keyed_generator, keyed_init
+from recsys.sparse.sparse_arch import SparseArch, SparseConfig
+
+ArchFactory = Callable[[TokenShape], SubArch]
+HeadFactory = Callable[[int], LocalHead]
+
+SPARSE, DENSE, TOKENS, INTERACTION, OVER = "sparse", "dense", "tokens", "interaction", "over"
+MAIN_PATH = frozenset({SPARSE, DENSE, TOKENS, INTERACTION, OVER})
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Where gradients stop, and which sub-architectures learn from a loss of their own.
+
+    Attributes:
+        detach: sub-architectures whose output the over-arch reads detached.
+        local_losses: sub-architectures with a local head.
+        embedding_grad_from: parts that send gradient into the tokens (embeddings and dense arch).
+        skip_tokens: whether the over-arch also reads the tokens themselves.
+        loss_weights: weight of a local loss, by sub-architecture; 1 where not named.
+    """
+
+    detach: frozenset[str] = frozenset()
+    local_losses: frozenset[str] = frozenset()
+    embedding_grad_from: frozenset[str] = frozenset({INTERACTION})
+    skip_tokens: bool = False
+    loss_weights: Mapping[str, float] = field(default_factory=dict)
+
+
+def build_graph(archs: Sequence[str], cuts: Cuts, *, has_dense: bool) -> PartGraph:
+    """The part graph of a recommender with sub-architectures ``archs``.
+
+    Raises:
+        ConfigError: a detached part without a local loss, or embeddings that nothing trains.
+    """
+    _check_cuts(archs, cuts)
+
+    def reads_tokens(name: str) -> Edge:
+        return Edge(TOKENS, grad=name in cuts.embedding_grad_from)
+
+    features = (SPARSE, DENSE) if has_dense else (SPARSE,)
+    over_inputs = [Edge(INTERACTION), *(Edge(a, grad=a not in cuts.detach) for a in archs)]
+    if cuts.skip_tokens:
+        over_inputs.append(reads_tokens(OVER))
+    return PartGraph(
+        (
+            *(PartSpec(name, trainable=name != SPARSE) for name in features),
+            PartSpec(TOKENS, tuple(Edge(f) for f in features), trainable=False),
+            PartSpec(INTERACTION, (reads_tokens(INTERACTION),)),
+            *(PartSpec(a, (reads_tokens(a),), has_loss=a in cuts.local_losses) for a in archs),
+            PartSpec(OVER, tuple(over_inputs), has_loss=True),
+        )
+    )
+
+
+def _check_cuts(archs: Sequence[str], cuts: Cuts) -> None:
+    if reserved := sorted(set(archs) & MAIN_PATH):
+        raise ConfigError(f"model.archs.{reserved[0]}: this name is a part of the main path; choose another key")
+    if mute := sorted(cuts.detach - cuts.local_losses):
+        raise ConfigError(
+            f"model.detach: {', '.join(mute)} would never be trained, for a detached part learns from its local loss "
+            f"alone; add it to model.local_losses"
+        )
+    if not cuts.embedding_grad_from:
+        raise ConfigError("model.embedding_grad_from=[]: nothing would train the embeddings; use 'main' or 'undetached'")
+
+
+class Recommender(nn.Module):
+    """Sparse and dense arch, tokens, interaction arch, sub-architectures and over-arch.
+
+    The modules know nothing of schedules or of each other; ``graph`` says who reads whom. Every part
+    is initialised and draws its dropout from numbers keyed by (seed, part name): a head added, a part
+    detached or moved changes no other part's numbers.
+
+    Args:
+        spec: the columns of the data.
+        sparse: embedding tables and their optimizer.
+        archs: sub-architectures by part name, in model order.
+        interaction: the interaction arch of the main path.
+        head: makes the local head of a sub-architecture from its output width.
+        cuts: where gradients stop.
+        dense_hidden: widths of the bottom MLP before its last layer of width D.
+        over_hidden: widths of the top MLP before the logit.
+        over_dropout: dropout of the top MLP.
+        seed: of initialisation and dropout.
+        device: where the parameters live.
+    """
+
+    def __init__(
+        self,
+        spec: FeatureSpec,
+        sparse: SparseConfig,
+        archs: Mapping[str, ArchFactory],
+        interaction: ArchFactory,
+        head: HeadFactory,
+        cuts: Cuts,
+        *,
+        dense_hidden: Sequence[int],
+        over_hidden: Sequence[int],
+        over_dropout: float = 0.0,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        super().__init__()
+        if not spec.sparse:
+            raise ConfigError("data: the model needs at least one categorical feature, but the feature spec has none")
+        has_dense = bool(spec.dense)
+        shape = TokenShape(len(spec.sparse) + has_dense, sparse.embedding_dim)
+        self.graph = build_graph(list(archs), cuts, has_dense=has_dense)
+        self.seed = seed
+        parts: dict[str, nn.Module] = {SPARSE: SparsePart(SparseArch(spec, sparse, seed=seed, device=device))}
+        if has_dense:
+            with keyed_init(seed, DENSE):
+                parts[DENSE] = DensePart(DenseArch(len(spec.dense), sparse.embedding_dim, hidden=dense_hidden))
+        parts[TOKENS] = TokensPart()
+        with keyed_init(seed, INTERACTION):
+            parts[INTERACTION] = InteractionPart(interaction(shape))
+        over_in = parts[INTERACTION].arch.out_features + (shape.flat if cuts.skip_tokens else 0)
+        for name, factory in archs.items():
+            part = _sub_arch_part(name, factory, head, cuts, shape, seed)
+            parts[name] = part
+            over_in += part.arch.out_features
+        with keyed_init(seed, OVER):
+            parts[OVER] = OverPart(OverArch(over_in, hidden=over_hidden, dropout=over_dropout))
+        self.parts = nn.ModuleDict(parts)
+        self.to(device)
+        for name, module in self.parts.items():
+            bind_generator(module, keyed_generator(seed, f"dropout/{name}", device))
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """Parts with a local head, in model order."""
+        return tuple(n for n, p in self.parts.items() if isinstance(p, SubArchPart) and p.head is not None)
+
+    @property
+    def sparse_arch(self) -> SparseArch:
+        """The embedding tables."""
+        part = self.parts[SPARSE]
+        assert isinstance(part, SparsePart)
+        return part.arch
+
+    def dense_parameters(self, part: str) -> list[nn.Parameter]:
+        """Parameters of ``part`` that an optimizer outside the backward updates."""
+        return [] if part == SPARSE else list(self.parts[part].parameters())
+
+
+def _sub_arch_part(
+    name: str, factory: ArchFactory, head: HeadFactory, cuts: Cuts, shape: TokenShape, seed: int
+) -> SubArchPart:
+    with keyed_init(seed, name):
+        arch = factory(shape)
+    if name not in cuts.local_losses:
+        return SubArchPart(arch, None, 0.0)
+    with keyed_init(seed, f"{name}/head"):
+        return SubArchPart(arch, head(arch.out_features), cuts.loss_weights.get(name, 1.0))

@@ -1,0 +1,1 @@
+"""Optimizers of the dense parts, and learning-rate schedules."""

@@ -1,0 +1,52 @@
+"""One optimizer a dense part, so that a part can be updated as soon as its gradients are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from recsys.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class DenseOptimConfig:
+    """Optimizer of the dense parts (config group ``optim``).
+
+    Attributes:
+        name: ``adam``, ``adamw``, ``adagrad`` or ``sgd``.
+        lr: learning rate.
+        weight_decay: L2 for ``adam``, ``adagrad`` and ``sgd``; decoupled for ``adamw``.
+        eps: of Adam and Adagrad.
+        beta1: of Adam.
+        beta2: of Adam.
+        momentum: of SGD.
+    """
+
+    name: str = "adam"
+    lr: float = 1e-3
+    weight_decay: float = 0.0
+    eps: float = 1e-8
+    beta1: float = 0.9
+    beta2: float = 0.999
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.name not in ("adam", "adamw", "adagrad", "sgd"):
+            raise ConfigError(f"optim.name={self.name}: valid are adam, adamw, adagrad, sgd")
+        if not self.lr > 0 or self.weight_decay < 0:
+            raise ConfigError(f"optim.lr={self.lr} must be above 0 and optim.weight_decay={self.weight_decay} not below")
+
+    def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """An optimizer over ``parameters``, with the fused kernel where torch has one."""
+        p, common = list(parameters), {"lr": self.lr, "weight_decay": self.weight_decay}
+        if self.name == "sgd":
+            return torch.optim.SGD(p, momentum=self.momentum, fused=True, **common)
+        if self.name == "adagrad":
+            # torch has no fused Adagrad on CUDA.
+            fused = {"fused": True} if p and p[0].device.type == "cpu" else {"foreach": True}
+            return torch.optim.Adagrad(p, eps=self.eps, **common, **fused)  # type: ignore[arg-type]
+        kind = torch.optim.AdamW if self.name == "adamw" else torch.optim.Adam
+        return kind(p, betas=(self.beta1, self.beta2), eps=self.eps, fused=True, **common)

@@ -1,0 +1,71 @@
+"""Pure functions that turn a graph of parts into a program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from recsys.schedule.graph import PartGraph
+from recsys.schedule.op import Kind, Op
+from recsys.schedule.program import Program
+
+Lanes = Mapping[str, int]
+
+
+def sequential(graph: PartGraph, lanes: Lanes | None = None, *, early_update: bool = False) -> Program:
+    """All forwards, then all backwards in reverse, as one joint ``backward()`` would run them.
+
+    Args:
+        graph: the parts.
+        lanes: part name -> lane; parts not named run on lane 0. More than one lane gives the exact
+            branch-parallel schedule, which needs nothing detached.
+        early_update: update each part right after its backward instead of all parts at the end.
+    """
+    return _build(graph, lanes or {}, early=False, early_update=early_update)
+
+
+def erase(graph: PartGraph, lanes: Lanes | None = None, *, early_update: bool = False) -> Program:
+    """ERASE: a part that needs no gradient from later parts runs its backward right after its forward.
+
+    Source: arXiv 2608.18469, section 4. Arguments as in :func:`sequential`.
+    """
+    return _build(graph, lanes or {}, early=True, early_update=early_update)
+
+
+def lane_per_part(graph: PartGraph, main: frozenset[str], groups: Mapping[str, int] | None = None) -> dict[str, int]:
+    """Give every part outside ``main`` a lane of its own; ``groups`` pins parts to a lane >= 1 instead."""
+    groups = groups or {}
+    lanes, free = dict(groups), 1
+    for name in graph.names:
+        if name in main or name in lanes:
+            continue
+        while free in lanes.values():
+            free += 1
+        lanes[name] = free
+    return lanes
+
+
+def _build(graph: PartGraph, lanes: Lanes, *, early: bool, early_update: bool) -> Program:
+    ops: list[Op] = []
+
+    def emit(kind: Kind, name: str) -> None:
+        ops.append(Op(kind, name, lanes.get(name, 0)))
+
+    def backward(name: str) -> None:
+        emit(Kind.BACKWARD, name)
+        if early_update and graph[name].trainable:
+            emit(Kind.UPDATE, name)
+
+    trained = [n for n in graph.names if graph.has_backward(n)]
+    at_once = {n for n in trained if early and graph.backward_is_early(n)}
+    for name in graph.names:
+        emit(Kind.FORWARD, name)
+        if name in at_once:
+            backward(name)
+    for name in reversed(trained):
+        if name not in at_once:
+            backward(name)
+    if not early_update:
+        for name in trained:
+            if graph[name].trainable:
+                emit(Kind.UPDATE, name)
+    return Program(graph, tuple(ops))

@@ -1,0 +1,292 @@
+"""One training step's tensors, and the four operations on them."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import nn
+
+from recsys.schedule.graph import PartGraph
+from recsys.schedule.joint_update import JointUpdate
+
+
+class PartOutput(NamedTuple):
+    """What a part's forward gives.
+
+    Attributes:
+        out: the tensor that later parts read.
+        loss: scalar; the part's own loss with its weight, or None.
+        logits: ``(B,)``; the part's own prediction, or None.
+    """
+
+    out: torch.Tensor
+    loss: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+
+
+@dataclass
+class StepResult:
+    """What is left of a step: detached scalars and logits by part name.
+
+    Executors that replay a captured graph overwrite these tensors in the next step: clone what is kept longer.
+    """
+
+    losses: dict[str, torch.Tensor] = field(default_factory=dict)
+    logits: dict[str, torch.Tensor] = field(default_factory=dict)
+
+
+class StepParts(Protocol):
+    """What an executor drives. It holds every tensor of a step until ``end``."""
+
+    graph: PartGraph
+
+    def begin(self, batch: Any) -> None:
+        """Start a step."""
+
+    def forward(self, part: str) -> None:
+        """Run the part's forward."""
+
+    def backward(self, part: str) -> None:
+        """Run the part's backward."""
+
+    def reduce(self, part: str) -> None:
+        """Reduce the part's gradients over ranks."""
+
+    def update(self, part: str) -> None:
+        """Let the part's optimizer step, and drop its gradients."""
+
+    def end(self) -> StepResult:
+        """Let go of the step's tensors."""
+
+
+@runtime_checkable
+class CapturableParts(StepParts, Protocol):
+    """Parts whose step can be captured into a CUDA graph and run again."""
+
+    def update_many(self, parts: Sequence[str]) -> None:
+        """Update several parts at once; the same numbers as one after the other."""
+
+    def suspend(self) -> Any:
+        """Take the running step's tensors out, to be put back by ``resume``."""
+
+    def resume(self, frame: Any) -> None:
+        """Put back what ``suspend`` took out."""
+
+    def refresh(self, part: str, batch: Any) -> None:
+        """Run the part's forward on ``batch`` and write its output to where the suspended step's readers read it."""
+
+    def persistent(self) -> Iterator[torch.Tensor]:
+        """Tensors that live from step to step and whose addresses a capture holds."""
+
+    def generators(self) -> Iterator[torch.Generator]:
+        """Generators that the forwards draw from."""
+
+    def frozen_values(self) -> tuple[float, ...]:
+        """Host numbers that kernels take by value, and a capture therefore freezes."""
+
+
+Reduce = Callable[[str], None]
+Add = Callable[[Sequence[torch.Tensor]], torch.Tensor]
+
+
+@dataclass
+class Frame:
+    """The tensors of one step.
+
+    Attributes:
+        buffers: where the readers of a refreshed part's output read it.
+    """
+
+    batch: Any
+    outputs: dict[str, PartOutput] = field(default_factory=dict)
+    buffers: dict[str, torch.Tensor] = field(default_factory=dict)
+    leaves: dict[tuple[str, str], torch.Tensor] = field(default_factory=dict)
+    result: StepResult = field(default_factory=StepResult)
+
+
+def add_in_order(grads: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The sum from the first to the last."""
+    return functools.reduce(operator.add, grads)
+
+
+class ModuleParts:
+    """:class:`StepParts` over one ``nn.Module`` a part.
+
+    A module's ``forward(batch, *inputs)`` gives a :class:`PartOutput`. Each consumer reads a leaf of its
+    own, so that no two backwards meet in one leaf; their gradients are summed in model order. That
+    makes the gradients independent of the order in which the backwards run.
+    """
+
+    def __init__(
+        self,
+        graph: PartGraph,
+        modules: Mapping[str, nn.Module],
+        optimizers: Mapping[str, torch.optim.Optimizer],
+        *,
+        reduce: Reduce | None = None,
+        autocast: Callable[[], Any] | None = None,
+        add: Add = add_in_order,
+    ) -> None:
+        self.graph = graph
+        self._modules = dict(modules)
+        self._optimizers = dict(optimizers)
+        self._reduce = reduce
+        self._autocast = autocast
+        self._add = add
+        self._consumers = {n: graph.grad_consumers(n) for n in graph.names}
+        self._has_backward = {n: graph.has_backward(n) for n in graph.names}
+        self._has_loss = {p.name: p.has_loss for p in graph.parts}
+        self._inputs = {p.name: p.inputs for p in graph.parts}
+        self._joint: dict[tuple[str, ...], JointUpdate] = {}
+        self._unit: dict[tuple[torch.device, torch.dtype], torch.Tensor] = {}
+        self._frame: Frame | None = None
+
+    @property
+    def _step(self) -> Frame:
+        assert self._frame is not None, "no step was begun"
+        return self._frame
+
+    def begin(self, batch: Any) -> None:
+        """Start a step on ``batch``, which is handed to every part as it is."""
+        assert self._frame is None, "the step before was not ended"
+        self._frame = Frame(batch)
+
+    def forward(self, part: str) -> None:
+        """Run ``part`` on leaves of its sources' outputs."""
+        step = self._step
+        inputs = [self._leaf(edge.source, part, edge.grad) for edge in self._inputs[part]]
+        output = self._call(part, step.batch, inputs)
+        step.outputs[part] = output
+        if output.loss is not None:
+            step.result.losses[part] = output.loss.detach()
+        if output.logits is not None:
+            step.result.logits[part] = output.logits.detach()
+
+    def _call(self, part: str, batch: Any, inputs: Sequence[torch.Tensor]) -> PartOutput:
+        module = self._modules[part]
+        if self._autocast is None:
+            output: PartOutput = module(batch, *inputs)
+        else:
+            with self._autocast():
+                output = module(batch, *inputs)
+        return output
+
+    def _leaf(self, source: str, part: str, grad: bool) -> torch.Tensor:
+        leaf = self._step.outputs[source].out.detach()
+        if grad and self._has_backward[part]:
+            leaf.requires_grad_()
+            self._step.leaves[source, part] = leaf
+        return leaf
+
+    def backward(self, part: str) -> None:
+        """Differentiate the part's loss and the gradient that its consumers left, in one pass."""
+        output = self._step.outputs[part]
+        roots: list[torch.Tensor] = []
+        grads: list[torch.Tensor] = []
+        if output.loss is not None and self._has_loss[part]:
+            roots.append(output.loss)
+            grads.append(self._one(output.loss))
+        if self._consumers[part]:
+            roots.append(output.out)
+            grads.append(self._output_gradient(part))
+        torch.autograd.backward(roots, grads)
+
+    def _one(self, loss: torch.Tensor) -> torch.Tensor:
+        # Kept: left to autograd, every backward of every step starts with a kernel that writes a 1.
+        key = (loss.device, loss.dtype)
+        if key not in self._unit:
+            self._unit[key] = torch.ones((), device=loss.device, dtype=loss.dtype)
+        return self._unit[key]
+
+    def _output_gradient(self, part: str) -> torch.Tensor:
+        grads: list[torch.Tensor] = []
+        for consumer in self._consumers[part]:
+            grad = self._step.leaves[part, consumer].grad
+            assert grad is not None, f"no gradient came from {consumer} to {part}"
+            grads.append(grad)
+        return grads[0] if len(grads) == 1 else self._add(grads)
+
+    def reduce(self, part: str) -> None:
+        """Hand the part to the reduction given at construction."""
+        if self._reduce is not None:
+            self._reduce(part)
+
+    def update(self, part: str) -> None:
+        """Step the part's optimizer and drop its gradients."""
+        optimizer = self._optimizers[part]
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    def update_many(self, parts: Sequence[str]) -> None:
+        """Step several parts' optimizers as one, where they are alike, and drop the gradients."""
+        if len(parts) == 1:
+            self.update(parts[0])
+            return
+        key = tuple(parts)
+        if key not in self._joint:
+            self._joint[key] = JointUpdate([self._optimizers[p] for p in parts])
+        self._joint[key].step()
+
+    def end(self) -> StepResult:
+        """Let go of every tensor of the step and give losses and logits."""
+        result = self._step.result
+        self._frame = None
+        return result
+
+    def suspend(self) -> Frame:
+        """Take the running step's tensors out, to be put back by ``resume``."""
+        frame, self._frame = self._step, None
+        return frame
+
+    def resume(self, frame: Frame) -> None:
+        """Put back what ``suspend`` took out."""
+        assert self._frame is None, "the step before was not ended"
+        self._frame = frame
+
+    def refresh(self, part: str, batch: Any) -> None:
+        """Run the forward of ``part``, which reads only the batch, and write its output where its readers read it."""
+        assert not self._inputs[part], f"{part} reads other parts"
+        fresh = self._call(part, batch, [])
+        step = self._step
+        buffer = step.buffers.setdefault(part, step.outputs[part].out.detach())
+        buffer.copy_(fresh.out.detach())
+        step.outputs[part] = fresh
+
+    def persistent(self) -> Iterator[torch.Tensor]:
+        """Parameters, buffers and optimizer state, learning-rate tensors included."""
+        for module in self._modules.values():
+            yield from module.parameters()
+            yield from module.buffers()
+        for optimizer in self._optimizers.values():
+            for state in optimizer.state.values():
+                yield from (v for v in state.values() if isinstance(v, torch.Tensor))
+            yield from (g["lr"] for g in optimizer.param_groups if isinstance(g["lr"], torch.Tensor))
+
+    def generators(self) -> Iterator[torch.Generator]:
+        """Generators of the modules' own dropouts."""
+        seen: set[int] = set()
+        for module in self._modules.values():
+            for child in module.modules():
+                generator = getattr(child, "generator", None)
+                if isinstance(generator, torch.Generator) and id(generator) not in seen:
+                    seen.add(id(generator))
+                    yield generator
+
+    def frozen_values(self) -> tuple[float, ...]:
+        """Learning rates that are plain numbers, and what modules name in ``frozen_values()``."""
+        values = [
+            group["lr"]
+            for optimizer in self._optimizers.values()
+            for group in optimizer.param_groups
+            if not isinstance(group["lr"], torch.Tensor)
+        ]
+        for module in self._modules.values():
+            own = getattr(module, "frozen_values", None)
+            if own is not None:
+                values += own()
+        return tuple(values)

@@ -1,0 +1,1 @@
+"""Embedding tables; the only place that knows fbgemm's details."""

@@ -1,0 +1,41 @@
+"""Evaluation over every row of a source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from recsys.data.source import BatchSource
+from recsys.metrics import EvalAccumulator
+from recsys.models.recommender import OVER, Recommender
+from recsys.schedule.infer import infer
+
+Autocast = Callable[[], Any] | None
+
+
+def evaluate(
+    model: Recommender, source: BatchSource, device: torch.device, autocast: Autocast = None
+) -> EvalAccumulator:
+    """Score every row of ``source`` once; dropout is off meanwhile.
+
+    Raises:
+        NonFiniteError: a logit is NaN or infinite.
+    """
+    # A position left by an earlier pass must not cut this one short.
+    source.load_state_dict({"epoch": 0, "batch": 0})
+    accumulator = EvalAccumulator(expected_rows=source.num_rows)
+    modules = dict(model.parts.items())
+    was_training = model.training
+    model.eval()
+    try:
+        for batch in source:
+            moved = batch.to(device)
+            logits = infer(model.graph, modules, moved, autocast).logits
+            heads = {name: logits[name] for name in model.heads}
+            accumulator.update(logits[OVER], moved.labels, moved.weights, heads)
+    finally:
+        model.train(was_training)
+    assert accumulator.rows == source.num_rows, f"{accumulator.rows} rows evaluated of {source.num_rows}"
+    return accumulator

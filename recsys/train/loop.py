@@ -1,0 +1,116 @@
+"""The training loop: one model over its training rows, the best state by valid NE."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from recsys.data.source import BatchSource, DataSplits
+from recsys.metrics import RunningNE
+from recsys.models.recommender import OVER, Recommender
+from recsys.report.curve import CurvePoint
+from recsys.train.evaluator import Autocast, evaluate
+from recsys.train.finite import FiniteGuard
+from recsys.train.progress import Progress
+from recsys.train.stepper import Stepper
+from recsys.types import Batch
+
+_CUDA_CHECK_STEPS = 100
+
+
+@dataclass(frozen=True)
+class LoopConfig:
+    """What the loop itself decides; see ``configs/trainer/default.yaml``."""
+
+    epochs: int
+    evals_per_epoch: int
+    keep_best: bool
+    patience: int
+    quiet: bool
+
+
+@dataclass
+class FitResult:
+    """What a training run leaves.
+
+    Attributes:
+        curve: valid NE over training rows seen.
+        best_rows: training rows seen by the state that the model now holds.
+        rows: training rows seen in all.
+    """
+
+    curve: list[CurvePoint] = field(default_factory=list)
+    best_rows: int = 0
+    rows: int = 0
+
+
+class Fit:
+    """Trains ``model`` by ``stepper``.
+
+    Raises:
+        NonFiniteError: a loss or a prediction is NaN or infinite; names the part.
+    """
+
+    def __init__(
+        self,
+        model: Recommender,
+        stepper: Stepper,
+        data: DataSplits,
+        device: torch.device,
+        config: LoopConfig,
+        autocast: Autocast = None,
+    ) -> None:
+        self._model, self._stepper, self._data = model, stepper, data
+        self._device, self._config, self._autocast = device, config, autocast
+        self._guard = FiniteGuard(1 if device.type == "cpu" else _CUDA_CHECK_STEPS)
+        self._best_ne: float | None = None
+        self._best_state: dict[str, Any] | None = None
+        self._since_best = 0
+
+    def run(self, title: str) -> FitResult:
+        """Train for the configured epochs, or until patience ends, and put the best state back."""
+        config, train = self._config, self._data.train
+        train.load_state_dict({"epoch": 0, "batch": 0})
+        result, running = FitResult(), RunningNE(window_rows=100_000)
+        self._model.train()
+        with Progress(config.epochs * train.num_rows, title, config.quiet) as progress:
+            for batch, evaluate_now in self._batches(train):
+                moved = batch.to(self._device, non_blocking=True)
+                step = self._stepper(moved)
+                self._guard.update(step.losses)
+                running.update(step.logits[OVER], moved.labels, moved.weights)
+                result.rows += batch.num_rows
+                progress.update(batch.num_rows, running.compute)
+                if evaluate_now and self._evaluate(result):
+                    break
+        self._guard.check()
+        if self._best_state is not None:
+            self._model.load_state_dict(self._best_state)
+        return result
+
+    def _batches(self, train: BatchSource) -> Iterator[tuple[Batch, bool]]:
+        num = len(train)
+        evals = min(self._config.evals_per_epoch, num)
+        due = {num * (i + 1) // evals for i in range(evals)}
+        for _ in range(self._config.epochs):
+            for index, batch in enumerate(train, start=1):
+                yield batch, index in due
+
+    def _evaluate(self, result: FitResult) -> bool:
+        """Add a point to the curve; whether to stop."""
+        self._guard.check()
+        ne = evaluate(self._model, self._data.valid, self._device, self._autocast).compute().ne
+        result.curve.append(CurvePoint(result.rows, ne))
+        if not self._config.keep_best or ne is None:
+            result.best_rows = result.rows
+            return False
+        if self._best_ne is None or ne < self._best_ne:
+            self._best_ne, result.best_rows, self._since_best = ne, result.rows, 0
+            self._best_state = copy.deepcopy(self._model.state_dict())
+            return False
+        self._since_best += 1
+        return 0 < self._config.patience <= self._since_best

@@ -1,0 +1,49 @@
+"""One training step as a callable: program, executor, optimizers and learning rates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from recsys.optim.lr_schedule import LrSchedule
+from recsys.schedule.executors.base import Executor
+from recsys.schedule.program import Program
+from recsys.schedule.step import StepParts, StepResult
+from recsys.types import Batch
+
+
+@dataclass
+class Stepper:
+    """Runs one step a call and moves the learning rates of the dense parts and the tables.
+
+    Attributes:
+        step: steps done.
+        total_steps: steps of the whole run, for decays that end with it.
+    """
+
+    parts: StepParts
+    program: Program
+    executor: Executor
+    optimizers: Mapping[str, torch.optim.Optimizer]
+    set_sparse_lr_factor: Callable[[float], None]
+    lr_schedule: LrSchedule
+    total_steps: int
+    step: int = 0
+
+    def __post_init__(self) -> None:
+        self._base_lrs = {name: [g["lr"] for g in o.param_groups] for name, o in self.optimizers.items()}
+
+    def __call__(self, batch: Batch) -> StepResult:
+        """Train on ``batch``, which is on the device of the model."""
+        if not self.lr_schedule.is_constant:
+            self._set_lr(self.lr_schedule.factor(self.step, self.total_steps))
+        self.step += 1
+        return self.executor.run(self.program, self.parts, batch)
+
+    def _set_lr(self, factor: float) -> None:
+        for name, optimizer in self.optimizers.items():
+            for group, base in zip(optimizer.param_groups, self._base_lrs[name], strict=True):
+                group["lr"] = base * factor
+        self.set_sparse_lr_factor(factor)

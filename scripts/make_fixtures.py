@@ -1,0 +1,105 @@
+"""Write the made-up rows in Criteo's Kaggle format that lie in data/fixtures/.
+
+Run from the repository root: ``python scripts/make_fixtures.py``. No real row is read or written: every value is
+drawn from a seeded generator, and the label follows a small made-up rule so that there is something to learn.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import zlib
+from pathlib import Path
+
+FIXTURE = Path("data/fixtures/criteo_kaggle_500.tsv")
+NUM_ROWS = 500
+SEED = 2014
+
+# Distinct values of C1..C26: some tiny, some with more values than the fixture has rows.
+_CARDINALITIES = (
+    30,
+    60,
+    900,
+    700,
+    20,
+    8,
+    200,
+    15,
+    3,
+    150,
+    120,
+    900,
+    90,
+    12,
+    100,
+    800,
+    10,
+    80,
+    40,
+    4,
+    850,
+    6,
+    10,
+    300,
+    20,
+    200,
+)
+_MISSING_SHARES = (
+    0.0,
+    0.0,
+    0.03,
+    0.03,
+    0.0,
+    0.1,
+    0.0,
+    0.0,
+    0.0,
+    0.0,
+    0.0,
+    0.03,
+    0.0,
+    0.0,
+    0.0,
+    0.03,
+    0.0,
+    0.0,
+    0.44,
+    0.44,
+)
+
+
+def fixture_text(num_rows: int, seed: int) -> str:
+    """``num_rows`` lines: a label, 13 integers, 26 tokens of 8 hex digits; tabs between, empty where missing."""
+    generator = random.Random(seed)
+    return "".join(_line(generator) + "\n" for _ in range(num_rows))
+
+
+def _line(generator: random.Random) -> str:
+    integers = [_integer(generator, column) for column in range(13)]
+    ranks = [_rank(generator, column) for column in range(26)]
+    logit = -1.5 + 0.4 * math.log1p(max(integers[0] or 0, 0)) + (0.8 if (ranks[0] or 0) % 2 else -0.5)
+    label = int(generator.random() < 1 / (1 + math.exp(-logit)))
+    tokens = ["" if rank is None else f"{zlib.crc32(f'C{i + 1}/{rank}'.encode()):08x}" for i, rank in enumerate(ranks)]
+    return "\t".join([str(label), *("" if x is None else str(x) for x in integers), *tokens])
+
+
+def _integer(generator: random.Random, column: int) -> int | None:
+    """A heavy-tailed count; the first and the last but one are often missing, the second may be negative."""
+    if generator.random() < (0.45 if column in (0, 9) else 0.75 if column == 11 else 0.05):
+        return None
+    value = int(math.exp(generator.random() * (3 + column % 5 * 1.5))) - 1
+    return value - 3 if column == 1 else value
+
+
+def _rank(generator: random.Random, column: int) -> int | None:
+    """A value's rank by frequency, Zipf-like."""
+    missing_share = _MISSING_SHARES[column] if column < len(_MISSING_SHARES) else 0.2
+    if generator.random() < missing_share:
+        return None
+    return int(_CARDINALITIES[column] ** generator.random()) - 1
+
+
+if __name__ == "__main__":
+    FIXTURE.parent.mkdir(parents=True, exist_ok=True)
+    FIXTURE.write_text(fixture_text(NUM_ROWS, SEED), newline="\n")
+    print(f"{FIXTURE}: {NUM_ROWS} made-up rows")

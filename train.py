@@ -1,0 +1,19 @@
+"""Train an experiment and its baseline, and report what ERASE gained and cost: see ``python train.py --help``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from recsys.config.cli import main
+
+
+def task(cfg: dict[str, Any], folder: Path) -> None:
+    """Run one job; torch is imported only now, so that help and configuration errors come at once."""
+    from recsys.run import run
+
+    run(cfg, folder)
+
+
+if __name__ == "__main__":
+    main(task)
