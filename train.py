@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from recsys.config.cli import main
+try:
+    from recsys.config.cli import main
+except ValueError as error:  # packages that do not fit together: the message says what to install
+    raise SystemExit(f"error: {error}") from None
 
 
 def task(cfg: dict[str, Any], folder: Path) -> None:

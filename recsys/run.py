@@ -6,16 +6,19 @@ import copy
 import gc
 import json
 import statistics
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
+from omegaconf import OmegaConf
 
+from recsys.config.check import check_config
 from recsys.config.cuts import resolve_cuts
 from recsys.config.fingerprint import fingerprint
 from recsys.config.wire import Config, build_autocast, build_data, build_device, build_model, build_stepper
 from recsys.data.source import DataSplits
+from recsys.errors import ConfigError
 from recsys.metrics import peak_memory_bytes, reset_peak_memory
 from recsys.report import (
     CurvePoint,
@@ -28,6 +31,7 @@ from recsys.report import (
     write_run,
 )
 from recsys.report.atomic import write_atomic
+from recsys.report.predictions import PREDICTIONS_NPZ, Predictions
 from recsys.train.evaluator import evaluate
 from recsys.train.loop import Fit, LoopConfig
 from recsys.train.timing import Timing, time_interleaved
@@ -37,10 +41,15 @@ _BASELINE_NAME = "baseline6"
 
 @dataclass(frozen=True)
 class Trial:
-    """A trained model's quality and curve, without speed."""
+    """A trained model's quality and curve, without speed.
+
+    Attributes:
+        best_rows: training rows that the reported state had seen.
+    """
 
     report: ModelReport
     curve: list[CurvePoint]
+    best_rows: int
     from_cache: bool = False
 
 
@@ -59,8 +68,9 @@ def run(cfg: Config, folder: Path) -> RunReport:
     Raises:
         UserError: anything that the person who ran it can mend.
     """
+    check_config(cfg)
     device = build_device(cfg["trainer"]["device"])
-    resolve_cuts(cfg["model"])  # a wrong name should not wait for the data
+    build_autocast(cfg, device)  # a wrong precision should not wait for the data
     data = build_data(cfg)
     base_cfg = baseline_config(cfg)
     erase_hash, base_hash = (fingerprint(c, data.fingerprint, device) for c in (cfg, base_cfg))
@@ -68,54 +78,116 @@ def run(cfg: Config, folder: Path) -> RunReport:
     same = erase_hash == base_hash
     erase = baseline if same else _train(cfg, data, device, erase_hash)
     timing = _time(base_cfg, cfg, data, device)
-    report = RunReport(
+    report = replace(
+        _join(base_cfg, cfg, baseline, erase, data, device),
         baseline=_with_speed(baseline.report, timing, 0),
         erase=_with_speed(erase.report, timing, 1),
-        experiment=cfg["name"],
-        baseline_name=base_cfg["name"],
-        schedule=cfg["schedule"]["name"],
-        baseline_schedule=base_cfg["schedule"]["name"],
-        detached=sorted(resolve_cuts(cfg["model"]).detach),
         speedup=Speedup.from_pairs(*timing.seconds),
-        bayes_ne=data.notes.get("bayes_ne"),
-        baseline_from_cache=baseline.from_cache,
-        data_notes={k: v for k, v in data.notes.items() if k != "bayes_ne"},
-        environment=describe_environment(device),
     )
     folder.mkdir(parents=True, exist_ok=True)
-    write_run(folder, report, LearningCurve(baseline=baseline.curve, erase=erase.curve))
+    write_run(folder, report, _curve(baseline, erase))
     if not cfg["trainer"]["quiet"]:
         print_report(report)
         print(f"written to {folder}")
     return report
 
 
+def train_model(cfg: Config, folder: Path, data: DataSplits | None = None) -> RunReport:
+    """Train and evaluate one model, with no baseline beside it and no timing.
+
+    ``folder`` becomes a run's folder: beside what ``run`` leaves, ``config.yaml`` and the predictions of the test
+    rows. Both sides of the report are this model, as where an experiment is its own baseline.
+
+    Args:
+        cfg: a resolved configuration.
+        folder: ``report.json`` is written last, so that a folder which holds it is complete.
+        data: what ``build_data(cfg)`` gives, where the caller has it already.
+
+    Raises:
+        UserError: anything that the person who ran it can mend.
+    """
+    check_config(cfg)
+    device = build_device(cfg["trainer"]["device"])
+    data = build_data(cfg) if data is None else data
+    trial, predictions = _train_and_predict(cfg, data, device, fingerprint(cfg, data.fingerprint, device))
+    report = _join(cfg, cfg, trial, trial, data, device)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(cfg)))
+    predictions.write(folder / PREDICTIONS_NPZ)
+    write_run(folder, report, _curve(trial, trial))
+    return report
+
+
+def _join(
+    base_cfg: Config, cfg: Config, baseline: Trial, erase: Trial, data: DataSplits, device: torch.device
+) -> RunReport:
+    return RunReport(
+        baseline=baseline.report,
+        erase=erase.report,
+        experiment=cfg["name"],
+        baseline_name=base_cfg["name"],
+        schedule=cfg["schedule"]["name"],
+        baseline_schedule=base_cfg["schedule"]["name"],
+        detached=sorted(resolve_cuts(cfg["model"]).detach),
+        bayes_ne=data.notes.get("bayes_ne"),
+        baseline_from_cache=baseline.from_cache,
+        data_notes={k: v for k, v in data.notes.items() if k != "bayes_ne"},
+        environment=describe_environment(device),
+    )
+
+
+def _curve(baseline: Trial, erase: Trial) -> LearningCurve:
+    return LearningCurve(
+        baseline=baseline.curve,
+        erase=erase.curve,
+        best_rows={"baseline": baseline.best_rows, "erase": erase.best_rows},
+    )
+
+
 def _cached_or_trained(cfg: Config, data: DataSplits, device: torch.device, config_hash: str) -> Trial:
-    path = Path(cfg["trainer"]["cache_dir"]) / "baselines" / f"{config_hash}.json"
+    path = _baselines(Path(cfg["trainer"]["cache_dir"])) / f"{config_hash}.json"
     if cfg["trainer"]["reuse_baseline"] and path.exists() and (cached := _read_trial(path)) is not None:
         return cached
     trial = _train(cfg, data, device, config_hash)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, json.dumps({"report": asdict(trial.report), "curve": [asdict(p) for p in trial.curve]}) + "\n")
+    write_atomic(path, json.dumps(asdict(trial)) + "\n")
     return trial
+
+
+def _baselines(cache: Path) -> Path:
+    folder = cache / "baselines"
+    try:  # before hours of training, not after them
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"trainer.cache_dir={cache}: cannot be made ({error}); name a writable folder") from error
+    return folder
 
 
 def _read_trial(path: Path) -> Trial | None:
     try:
         raw = json.loads(path.read_text())
-        return Trial(ModelReport.from_dict(raw["report"]), [CurvePoint(**p) for p in raw["curve"]], from_cache=True)
+        report, curve = ModelReport.from_dict(raw["report"]), [CurvePoint(**p) for p in raw["curve"]]
+        if report.config_hash != path.stem:
+            raise ValueError("of another fingerprint")
+        return Trial(report, curve, raw["best_rows"], from_cache=True)
     except (ValueError, KeyError, TypeError):
         print(f"{path}: damaged; the baseline is trained again", flush=True)
         return None
 
 
 def _train(cfg: Config, data: DataSplits, device: torch.device, config_hash: str) -> Trial:
+    return _train_and_predict(cfg, data, device, config_hash)[0]
+
+
+def _train_and_predict(
+    cfg: Config, data: DataSplits, device: torch.device, config_hash: str
+) -> tuple[Trial, Predictions]:
     trainer = cfg["trainer"]
     gc.collect()
     reset_peak_memory(device)
     model = build_model(cfg, data.spec, device)
     stepper = build_stepper(cfg, model, device, trainer["epochs"] * len(data.train))
-    loop = LoopConfig(**{k: trainer[k] for k in ("epochs", "evals_per_epoch", "keep_best", "patience", "quiet")})
+    own = {k: trainer[k] for k in ("epochs", "evals_per_epoch", "keep_best", "patience", "quiet")}
+    loop = LoopConfig(**own, window_rows=cfg["metrics"]["window_rows"])
     autocast = build_autocast(cfg, device)
     fitted = Fit(model, stepper, data, device, loop, autocast).run(cfg["name"])
     peak = peak_memory_bytes(device)
@@ -128,14 +200,17 @@ def _train(cfg: Config, data: DataSplits, device: torch.device, config_hash: str
         config_hash=config_hash,
         heads=test.compute_heads(),
     )
-    return Trial(report, fitted.curve)
+    return Trial(report, fitted.curve, fitted.best_rows), Predictions(*test.predictions())
 
 
 def _time(base_cfg: Config, cfg: Config, data: DataSplits, device: torch.device) -> Timing:
-    timing = cfg["trainer"]["timing"]
-    steppers = [
-        build_stepper(c, build_model(c, data.spec, device).train(), device, len(data.train)) for c in (base_cfg, cfg)
-    ]
+    return time_models([base_cfg, cfg], data, device)
+
+
+def time_models(cfgs: Sequence[Config], data: DataSplits, device: torch.device) -> Timing:
+    """Speed of freshly made models that take turns on the same batches; the last one's ``trainer.timing`` rules."""
+    timing = cfgs[-1]["trainer"]["timing"]
+    steppers = [build_stepper(c, build_model(c, data.spec, device).train(), device, len(data.train)) for c in cfgs]
     return time_interleaved(steppers, data.train, device, rounds=timing["rounds"], steps=timing["steps"])
 
 

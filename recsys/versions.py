@@ -1,8 +1,8 @@
 """Which torch, torchrec and fbgemm-gpu work together, told from package metadata alone.
 
-The three only load in matching versions, and only when torch and fbgemm-gpu are both CPU or both CUDA builds;
-elsewhere the dynamic loader ends with "undefined symbol". TorchRec and FBGEMM share their version number and each
-of their releases is built for one release of PyTorch (FBGEMM's release notes, "compatibility table").
+The three only load in matching versions, elsewhere the dynamic loader ends with "undefined symbol"; and fbgemm-gpu
+comes as a CPU and as a CUDA build, to go with the same build of torch. TorchRec and FBGEMM share their version number
+and each of their releases is built for one release of PyTorch (FBGEMM's release notes, "compatibility table").
 
 Standard library only and importable by path: ``scripts/install.py`` and ``scripts/doctor.py`` read this file where
 nothing is installed, or where the wrong things are.
@@ -104,8 +104,8 @@ def problem(found: Found) -> str | None:
         return "these releases of torch, torchrec and fbgemm-gpu were not made for each other"
     if found.fbgemm_builds and found.torch_build not in (None, *found.fbgemm_builds):
         return (
-            f"torch is a {found.torch_build} build and {FBGEMM_PACKAGE[found.fbgemm_builds[0]]} "
-            f"loads on a {found.fbgemm_builds[0]} build only"
+            f"torch is a {found.torch_build} build, and {FBGEMM_PACKAGE[found.fbgemm_builds[0]]} "
+            f"goes with a {found.fbgemm_builds[0]} build"
         )
     return None
 

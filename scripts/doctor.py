@@ -7,6 +7,7 @@ environment, too. Ends with status 1 when something is wrong.
 from __future__ import annotations
 
 import platform
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -73,7 +74,7 @@ def examine_packages() -> list[Finding]:
     versions = install.load_versions()
     found = versions.read_environment()
     wanted = versions.triple_for(found.torch) or versions.SUPPORTED[0]
-    fbgemm = " + ".join(versions.FBGEMM_PACKAGE[build] for build in found.fbgemm_builds) or "fbgemm-gpu"
+    fbgemm = "+".join(versions.FBGEMM_PACKAGE[build] for build in found.fbgemm_builds) or "fbgemm-gpu"
     triple = [
         Finding(name, have or "none", want, versions.same_release(have, want))
         for name, have, want in (
@@ -111,10 +112,12 @@ def load_for_real() -> str | None:
 
 def plain_words(traceback: str) -> str:
     """The error of a failed import in one line: what it means, then what the loader said."""
-    lines = [line for line in traceback.splitlines() if line.strip() and not line.startswith((" ", "Traceback"))]
-    said = lines[-1] if lines else "the process died without a message"
-    meaning = next((words for piece, words in LOADER_ERRORS.items() if piece in said), None)
-    return f"{meaning} ({said})" if meaning else said
+    lines = [line for line in traceback.splitlines() if re.match(r"[\w.]+(Error|Exception): ", line)]
+    for said in lines:  # of a chain of errors the first known one is the cause
+        meaning = next((words for piece, words in LOADER_ERRORS.items() if piece in said), None)
+        if meaning is not None:
+            return f"{meaning} ({said if len(said) < 200 else said[:200] + '...'})"
+    return lines[-1] if lines else "the process died without a message"
 
 
 def main() -> None:
@@ -138,11 +141,15 @@ def main() -> None:
 
 def mending(host: install.Host) -> str:
     """The exact line to type; where installing cannot help, what has to change first."""
+    device = install.recorded_device()
+    line = str(install.load_versions().mending_line())
+    if device == "cuda" and host.driver is None:
+        return f"a machine with an NVIDIA driver; or, for the CPU build:\n  {line} --device cpu"
     try:
-        install.install_plan(host, install.recorded_device())
+        install.install_plan(host, device)
     except install.InstallError as error:
         return str(error)
-    return str(install.load_versions().mending_line())
+    return line
 
 
 if __name__ == "__main__":

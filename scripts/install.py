@@ -119,7 +119,7 @@ def _removal(host: Host, build: str) -> Step | None:
 def _torch_step(version: str, build: str) -> Step:
     if build == "cuda":
         return Step((("install", f"torch=={version}"),))
-    # By name, because on most machines plain "torch" is a CUDA build, on which fbgemm-gpu-cpu does not load.
+    # By name: plain "torch" is a CUDA build on most machines, gigabytes for which fbgemm-gpu-cpu is not made.
     by_name = f"torch=={version}+cpu"
     return Step((("install", by_name), ("install", "--extra-index-url", PYTORCH_CPU_INDEX, by_name)))
 
@@ -225,6 +225,8 @@ def read_host() -> Host:
 def run_pip(arguments: tuple[str, ...]) -> bool:
     """Run one pip command in the running interpreter's environment; tell whether it succeeded."""
     command = [sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check", *arguments]
+    if arguments[0] == "install":
+        command.append("--no-compile")  # Python compiles what is imported; the rest is a third of the time
     print("$", shlex.join(command), flush=True)
     return subprocess.run(command, env={**os.environ, "PIP_ROOT_USER_ACTION": "ignore"}, check=False).returncode == 0
 

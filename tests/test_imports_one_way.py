@@ -21,7 +21,7 @@ FLOORS = (
     ("distributed",),
     ("report", "train"),
     ("config",),
-    ("run",),
+    ("compare", "run"),
 )
 # The engine orders work of any kind: it may know that a user errs, but no recommender.
 KNOWN_TO = {"schedule": {"errors", "schedule"}}

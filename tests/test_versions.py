@@ -47,8 +47,8 @@ def test_what_fits(environment: Found) -> None:
         (found(torch="2.11.0+cpu"), "not made for each other"),
         (found(torchrec="1.6.1"), "not made for each other"),
         (found(torch="2.1.0+cpu"), "not made for each other"),
-        (found(torch="2.13.0", torch_build="cuda"), "torch is a cuda build and fbgemm-gpu-cpu loads on a cpu build"),
-        (found(fbgemm_builds=("cuda",)), "torch is a cpu build and fbgemm-gpu loads on a cuda build"),
+        (found(torch="2.13.0", torch_build="cuda"), "torch is a cuda build, and fbgemm-gpu-cpu goes with a cpu build"),
+        (found(fbgemm_builds=("cuda",)), "torch is a cpu build, and fbgemm-gpu goes with a cuda build"),
         (found(fbgemm_builds=("cpu", "cuda")), "both installed"),
     ],
     ids=str,
@@ -109,7 +109,7 @@ def test_a_cuda_build_without_a_local_version_is_recognised(site: Path) -> None:
 def test_a_cpu_build_without_a_local_version_is_recognised(site: Path) -> None:
     (site / "torch" / "version.py").write_text("cuda: Optional[str] = None\n")
     run = run_isolated(site, "import recsys")
-    assert "UserError: torch is a cpu build and fbgemm-gpu loads on a cuda build only" in run.stderr
+    assert "UserError: torch is a cpu build, and fbgemm-gpu goes with a cuda build" in run.stderr
 
 
 def test_packages_without_metadata_are_taken_on_trust(site: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from recsys.errors import ConfigError
+
 
 class KeyedDropout(nn.Module):
     """Inverted dropout (Srivastava et al., 2014) drawing from the generator of its part.
@@ -15,8 +17,8 @@ class KeyedDropout(nn.Module):
 
     def __init__(self, p: float) -> None:
         super().__init__()
-        if not 0.0 <= p < 1.0:
-            raise ValueError(f"dropout must be in [0, 1), got {p}")
+        if not isinstance(p, int | float) or not 0.0 <= p < 1.0:
+            raise ConfigError(f"dropout must be a number in [0, 1), got {p!r}")
         self.p = p
         self.generator: torch.Generator | None = None
 

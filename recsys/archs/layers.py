@@ -70,11 +70,25 @@ def mlp(in_features: int, hidden: Sequence[int], out_features: int, *, dropout: 
     return nn.Sequential(*layers, linear(width, out_features))
 
 
+def to_logit(layer: nn.Linear, x_BO: torch.Tensor) -> torch.Tensor:
+    """Apply a Linear of one output: ``(B, O)`` to ``(B,)``.
+
+    Compiled, it is a product and a sum in float32, which fuse with what stands before and after; a
+    matrix product of one column is a handful of small kernels.
+    """
+    if torch.compiler.is_compiling():
+        return (x_BO.float() * layer.weight.float()).sum(dim=1) + layer.bias.float()
+    logits_B1: torch.Tensor = layer(x_BO)
+    return logits_B1.squeeze(1)
+
+
 class BlockLinear(nn.Module):
     """``num_blocks`` independent Linear layers of one size, as one batched matrix product.
 
     Initialised block by block like ``linear``.
     """
+
+    matmul_parameters = ("weight", "bias")
 
     def __init__(self, num_blocks: int, in_features: int, out_features: int) -> None:
         super().__init__()
@@ -85,4 +99,6 @@ class BlockLinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """``(num_blocks, B, in_features)`` to ``(num_blocks, B, out_features)``."""
-        return torch.baddbmm(self.bias, x, self.weight)
+        product = torch.bmm(x, self.weight)
+        # Not baddbmm: on a GPU it writes the spread-out bias first, an extra pass over the output.
+        return product + self.bias.to(product.dtype)

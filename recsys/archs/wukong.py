@@ -7,6 +7,7 @@ from typing import final
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from recsys.archs.base import SubArch, TokenShape
 from recsys.archs.layers import check_hidden, check_sizes, linear, mlp
@@ -44,7 +45,10 @@ class WukongLayer(nn.Module):
 
     def forward(self, tokens_BTD: torch.Tensor) -> torch.Tensor:
         """Map tokens ``(B, T, D)`` to ``(B, num_fmb + num_lcb, D)``."""
-        along_T = self.over_tokens(tokens_BTD.transpose(1, 2))
+        # Zero tokens up to a multiple of 8: unaligned rows miss a GPU's fast kernels.
+        padding = (0, -tokens_BTD.shape[1] % 8 if tokens_BTD.is_cuda else 0)
+        tokens_BDT, weight = tokens_BTD.transpose(1, 2), self.over_tokens.weight
+        along_T = functional.linear(functional.pad(tokens_BDT, padding), functional.pad(weight, padding))
         summary_BDR, lcb, residual = along_T.split(self.splits, dim=2)
         residual_BTD = residual.transpose(1, 2) if self.splits[2] else tokens_BTD
         mixed = torch.cat([self.fmb(tokens_BTD, summary_BDR), lcb.transpose(1, 2)], dim=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import os
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -25,7 +27,9 @@ from recsys.errors import ConfigError, UserError
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 _VERSION_BASE = "1.3"
-_INFO_FLAGS = ("--help", "-h", "--hydra-help", "--version", "--info", "-i", "--cfg", "-c", "--resolve", "--package", "-p")
+# Dictionaries whose keys are the user's; struct mode wants a + in front of a new one.
+_FREE_KEYS = ("model.loss_weights", "schedule.lanes")
+_ARCH_HINT = "arch: say where; arch@model.interaction=<option>, or +arch@model.archs.<name>=<option> for one more"
 
 Task = Callable[[dict[str, Any], Path], None]
 
@@ -42,8 +46,9 @@ def main(task: Task) -> None:
     A :class:`UserError` is told in one message and ends the process with status 1.
     """
     register_resolvers()
-    if not any(a.split("=")[0] in _INFO_FLAGS for a in sys.argv[1:]):
-        _or_exit(lambda: check_overrides([a for a in sys.argv[1:] if not a.startswith("-")]))
+    flags = get_args_parser().parse_args()
+    if not _is_hydras_own(flags):
+        _or_exit(lambda: check_overrides(flags.overrides, sweep=flags.multirun))
 
     @hydra.main(version_base=_VERSION_BASE, config_path=str(CONFIGS), config_name="config")
     def job(cfg: DictConfig) -> None:
@@ -91,19 +96,39 @@ def compose(overrides: list[str]) -> DictConfig:
             raise ConfigError(_compose_message(error, overrides)) from error
 
 
-def check_overrides(arguments: list[str]) -> None:
+def check_overrides(arguments: list[str], *, sweep: bool = False) -> None:
     """Compose and check once, a sweep with its first values, before Hydra makes folders.
+
+    Args:
+        arguments: overrides as they stand on the command line.
+        sweep: whether a list of values (``seed=1,2``) is allowed.
 
     Raises:
         ConfigError: names the override and the nearest valid ones.
     """
-    single = [_first_value(_parse(argument)) for argument in arguments]
-    to_plain(compose([o for o in single if not o.lstrip("+~").startswith("hydra")]))
+    overrides = [_parse(argument) for argument in arguments]
+    for override in overrides:
+        if override.is_sweep_override() and not sweep:
+            key, _, values = str(override.input_line).partition("=")
+            raise ConfigError(f"{key}={values}: write {key}=[{values}] for a list, or add -m to run one job a value")
+    # Hydra checks its own keys before it makes a folder.
+    single = [_first_value(o) for o in overrides if re.split(r"[./]", o.key_or_group)[0] != "hydra"]
+    to_plain(compose(single))
+
+
+def _is_hydras_own(flags: argparse.Namespace) -> bool:
+    """Whether this is a question to Hydra, or its primary config lies elsewhere: then it checks alone."""
+    questions = (flags.help, flags.hydra_help, flags.cfg, flags.info, flags.shell_completion)
+    elsewhere = (flags.config_path, flags.config_name, flags.config_dir, flags.experimental_rerun)
+    return any(questions) or any(elsewhere)
 
 
 def _parse(argument: str) -> Override:
     try:
-        return OverridesParser.create().parse_override(argument)
+        override = OverridesParser.create().parse_override(argument)
+        if override.key_or_group:
+            return override
+        raise ValueError("the key is empty")
     except Exception as error:
         raise ConfigError(f"{argument!r} is no override; write key=value, group=option or +experiment=name") from error
 
@@ -116,58 +141,95 @@ def _first_value(override: Override) -> str:
 
 
 def _compose_message(error: Exception, overrides: list[str]) -> str:
-    text = str(error)
+    text, cause = str(error), error.__cause__
     if found := re.search(r"Could not find '([^']+)'", text):
         group, _, option = found[1].rpartition("/")
-        return _no_option(group, option)
-    if found := re.search(r"Could not override '([^'@]+)(?:@[^']*)?'.*\n?.*No match in the defaults list", text):
-        return _no_key(found[1])
+        return f"{group}={option}: there is no such option in the group {group!r}; {_nearest(option, _options(group))}"
+    if found := re.search(r"Multiple values for ([^.\s]+)\.", text):
+        return f"{found[1]}: an option is chosen already; write {found[1]}=<option>, without +"
     if found := re.search(r"Could not override '([^']+)'", text):
-        return _no_key(found[1])
-    if found := re.search(r"Could not delete from config\. (?:The value of )?'([^']+)'", text):
-        return f"~{found[1]}: there is nothing of that name to delete"
-    cause = error.__cause__ or error
-    return f"{' '.join(overrides)}: {' '.join(str(cause).split())}"
+        # Of a whole dictionary given at once, the cause names the entry.
+        key = (isinstance(cause, OmegaConfBaseException) and cause.full_key) or found[1]
+        return _no_key(str(key), overrides)
+    if found := re.search(r"Could not delete.* '([^']+)'", text):
+        return f"~{found[1]}: there is nothing like that to delete; {_nearest(found[1], _keys(overrides))}"
+    if "Config group override must be a string" in text:
+        groups = ((o, o.lstrip("+").partition("=")[0].partition("@")[0]) for o in overrides)
+        override, group = next(((o, g) for o, g in groups if (CONFIGS / g).is_dir()), (" ".join(overrides), ""))
+        return f"{override}: choose an option of the group by name; {_nearest('', _options(group))}"
+    return f"{' '.join(overrides)}: {' '.join(str(cause or error).split())}"
 
 
-def _no_option(group: str, option: str) -> str:
-    folder = CONFIGS / group
-    valid = sorted(p.stem for p in folder.glob("*.yaml"))
-    return f"{group}={option}: there is no such option in the group {group!r}; {_nearest(option, valid)}"
-
-
-def _no_key(key: str) -> str:
-    keys = _all_keys()
-    if (CONFIGS / key).is_dir():
+def _no_key(key: str, overrides: list[str]) -> str:
+    group = key.partition("@")[0]
+    if key == "arch":
+        return _ARCH_HINT
+    if (CONFIGS / group).is_dir() and key == group:
         return f"{key}: this group is not in the defaults; write +{key}=<option>, for example +{key}={_options(key)[0]}"
-    return f"there is no config key {key!r}; {_nearest(key, keys)} (see python train.py --help)"
+    if key.rpartition(".")[0] in _FREE_KEYS:
+        return f"{key}: there is no such entry yet; write +{key}=<value> to add it"
+    if others := [o for o in _options(group.partition(".")[0]) if _has_key(o, key)]:
+        group = key.partition(".")[0]
+        return f"there is no config key {key!r} here; it is one of {group}={others[0]}, so add {group}={others[0]}"
+    return f"there is no config key {key!r}; {_nearest(key, _keys(overrides))} (see python train.py --help)"
+
+
+def _has_key(option: str, key: str) -> bool:
+    """Whether the file of ``option`` holds ``key``, also with the value null."""
+    group, *names = key.split(".")
+    node: Any = OmegaConf.to_container(OmegaConf.load(CONFIGS / group / f"{option}.yaml"))
+    for name in names:
+        if not isinstance(node, dict) or name not in node:
+            return False
+        node = node[name]
+    return bool(names)
+
+
+def _groups() -> list[str]:
+    return sorted(p.name for p in CONFIGS.iterdir() if p.is_dir())
 
 
 def _options(group: str) -> list[str]:
-    return sorted(p.stem for p in (CONFIGS / group).glob("*.yaml"))
+    return sorted(p.stem for p in (CONFIGS / group).glob("*.yaml")) if group else []
 
 
 def _nearest(word: str, valid: list[str]) -> str:
     near = difflib.get_close_matches(word, valid, n=3, cutoff=0.4)
     by_leaf = [k for k in valid if k.rpartition(".")[2] == word.rpartition(".")[2] and k not in near]
-    choices = (near + by_leaf)[:4] or valid[:12]
+    choices = (near + by_leaf)[:4] or [k for k in valid if "." not in k]
     return f"nearest valid: {', '.join(choices)}"
 
 
-def _all_keys() -> list[str]:
+def _keys(overrides: list[str]) -> list[str]:
+    """Every key and group, with the options that ``overrides`` choose where these can be composed."""
+    chosen = [o for o in overrides if (CONFIGS / o.lstrip("+").partition("=")[0].partition("@")[0]).is_dir()]
+    try:
+        return sorted({*_groups(), *_keys_of(compose(chosen))})
+    except ConfigError:
+        return sorted({*_groups(), *_keys_of(compose([]))})
+
+
+def _keys_of(cfg: DictConfig) -> list[str]:
     def walk(node: Any, prefix: str) -> list[str]:
         if not isinstance(node, dict):
             return [prefix]
         return [prefix, *(k for name, child in node.items() for k in walk(child, f"{prefix}.{name}".strip(".")))]
 
-    return [k for k in walk(OmegaConf.to_container(compose([]), resolve=False), "") if k]
+    return [k for k in walk(OmegaConf.to_container(cfg, resolve=False), "") if k]
 
 
 def _omegaconf_message(error: OmegaConfBaseException, cfg: DictConfig) -> str:
     key = error.full_key or ""
     first = str(error).splitlines()[0]
+    if key == "arch":
+        return _ARCH_HINT
     if "not in" in first and key:
-        return f"there is no config key {key!r}; {_nearest(key, _all_keys())}"
+        keys = [k for k in [*_groups(), *_keys_of(cfg)] if k != key and not k.startswith(f"{key}.")]
+        return f"there is no config key {key!r}; {_nearest(key, keys)}"
     if "Missing mandatory value" in first:
         return f"{key}: a value is needed; add {key}=<value> to the command line"
+    if "not Optional" in first or "value 'None'" in first:
+        return f"{key}=null: a value is needed, or leave {key} out"
+    if "not a ListConfig" in first:
+        return f"{key}: give a list such as [64,32]"
     return f"{key}: {first}"

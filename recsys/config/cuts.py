@@ -25,7 +25,9 @@ def resolve_cuts(model: dict[str, Any]) -> Cuts:
     weights = {str(k): float(v) for k, v in model["loss_weights"].items()}
     _parts("loss_weights", list(weights), archs, {})
     if bad := sorted(name for name, weight in weights.items() if not weight > 0):
-        raise ConfigError(f"model.loss_weights.{bad[0]}={weights[bad[0]]}: must be above 0; leave a part out of local_losses instead")
+        raise ConfigError(
+            f"model.loss_weights.{bad[0]}={weights[bad[0]]}: must be above 0; leave a part out of local_losses instead"
+        )
     return Cuts(frozenset(detach), frozenset(local), frozenset(grad_from), bool(model["skip_tokens"]), weights)
 
 
@@ -34,7 +36,9 @@ def _parts(key: str, value: Any, valid: Sequence[str], words: dict[str, list[str
         return words[value]
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list):
-        raise ConfigError(f"model.{key}={value!r}: give one of {', '.join(words)} or a list such as [{', '.join(valid[:2])}]")
+        raise ConfigError(
+            f"model.{key}={value!r}: give one of {', '.join(words)} or a list such as [{', '.join(valid[:2])}]"
+        )
     for name in names:
         if name not in valid:
             choices = [*words, *valid]

@@ -12,27 +12,43 @@ from typing import Any
 
 import torch
 
+from recsys.config.cuts import resolve_cuts
+from recsys.report import describe_environment
+
 _PACKAGE = Path(__file__).resolve().parents[1]
 # What these hold never changes a number: how progress is shown, where files go, how speed is timed.
 _WITHOUT_EFFECT = ("quiet", "cache_dir", "reuse_baseline", "timing", "device")
 
 
 def fingerprint(cfg: dict[str, Any], data_fingerprint: str, device: torch.device) -> str:
-    """16 hex digits over config, rows, source code, library versions, device kind and threads."""
+    """16 hex digits over config, rows, source code, library versions, kind of device and threads."""
     plain = copy.deepcopy(cfg)
+    plain["model"].update(_plain_cuts(plain["model"]))
     plain.pop("name", None)
     plain.pop("data", None)  # the data's own fingerprint stands for it
+    plain.pop("metrics", None)  # of the progress display
     for key in _WITHOUT_EFFECT:
         plain["trainer"].pop(key, None)
     facts = {
         "config": plain,
         "data": data_fingerprint,
         "code": _code_hash(),
-        "versions": {name: metadata.version(name) for name in ("torch", "torchrec", "numpy")},
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "numpy": metadata.version("numpy"),
+        "environment": {k: v for k, v in describe_environment(device).items() if k not in ("git_commit", "cpus")},
         "threads": torch.get_num_threads(),
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _plain_cuts(model: dict[str, Any]) -> dict[str, Any]:
+    """The cuts without their words: ``all`` and a list of all parts are one model."""
+    cuts = resolve_cuts(model)
+    return {
+        "detach": sorted(cuts.detach),
+        "local_losses": sorted(cuts.local_losses),
+        "embedding_grad_from": sorted(cuts.embedding_grad_from),
+        "loss_weights": {a: cuts.loss_weights.get(a, 1.0) for a in sorted(cuts.local_losses)},
+    }
 
 
 @cache

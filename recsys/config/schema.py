@@ -105,7 +105,6 @@ class TrainerSchema:
     device: str = MISSING
     epochs: int = MISSING
     batch_size: int = MISSING
-    eval_batch_size: int = MISSING
     precision: str = MISSING
     evals_per_epoch: int = MISSING
     keep_best: bool = MISSING
@@ -114,6 +113,13 @@ class TrainerSchema:
     cache_dir: str = MISSING
     reuse_baseline: bool = MISSING
     timing: TimingSchema = field(default_factory=TimingSchema)
+
+
+@dataclass
+class MetricsSchema:
+    """NE while training."""
+
+    window_rows: int | None = MISSING
 
 
 @dataclass
@@ -128,4 +134,4 @@ class RootSchema:
     optim: OptimSchema = field(default_factory=OptimSchema)
     schedule: ScheduleSchema = field(default_factory=ScheduleSchema)
     trainer: TrainerSchema = field(default_factory=TrainerSchema)
-    metrics: dict[str, Any] = MISSING
+    metrics: MetricsSchema = field(default_factory=MetricsSchema)

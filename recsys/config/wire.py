@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 import torch
-from hydra.utils import instantiate
 
 from recsys.config.cuts import resolve_cuts
+from recsys.config.target import build_factory, build_target
 from recsys.data.source import DataSplits
-from recsys.errors import ConfigError, UserError
+from recsys.errors import ConfigError
 from recsys.features import FeatureSpec
 from recsys.models.local_head import LocalHead
 from recsys.models.recommender import MAIN_PATH, Recommender
@@ -44,11 +44,8 @@ def build_device(name: str) -> torch.device:
 
 def build_data(cfg: Config) -> DataSplits:
     """Instantiate the group ``data`` and cut it into splits."""
-    trainer = cfg["trainer"]
-    if trainer["batch_size"] < 1 or trainer["eval_batch_size"] < 1:
-        raise ConfigError("trainer.batch_size and trainer.eval_batch_size must be at least 1")
-    data = _instantiate(cfg["data"], "data")
-    splits: DataSplits = data.splits(batch_size=trainer["batch_size"], seed=cfg["seed"])
+    data = build_target(cfg["data"], "data")
+    splits: DataSplits = data.splits(batch_size=cfg["trainer"]["batch_size"], seed=cfg["seed"])
     return splits
 
 
@@ -58,8 +55,8 @@ def build_model(cfg: Config, spec: FeatureSpec, device: torch.device) -> Recomme
     return Recommender(
         spec,
         SparseConfig(**cfg["sparse"]),
-        {name: _instantiate(arch, f"model.archs.{name}") for name, arch in model["archs"].items()},
-        _instantiate(model["interaction"], "model.interaction"),
+        {name: build_factory(arch, f"model.archs.{name}") for name, arch in model["archs"].items()},
+        build_factory(model["interaction"], "model.interaction"),
         partial(LocalHead, hidden=model["local_head"]["hidden"]),
         resolve_cuts(model),
         dense_hidden=model["dense_arch"]["hidden"],
@@ -114,15 +111,3 @@ def build_autocast(cfg: Config, device: torch.device) -> Callable[[], Any] | Non
     if precision != "bf16":
         return None
     return partial(torch.autocast, device.type, dtype=torch.bfloat16)
-
-
-def _instantiate(node: Config, key: str) -> Any:
-    try:
-        return instantiate(node, _convert_="all")
-    except UserError:
-        raise
-    except Exception as error:
-        cause = error.__cause__ or error
-        if isinstance(cause, UserError):
-            raise cause from error
-        raise ConfigError(f"{key}: {cause}") from error

@@ -39,7 +39,10 @@ class CriteoKaggle:
         path: TSV, plain or .gz; nothing is downloaded.
         test_path: a second such file, all of it the test rows. None takes them from the end of ``path``.
         split: shares of ``path`` in file order. None is 0.8 train, 0.1 valid, 0.1 test, or with ``test_path``
-            0.9 train, 0.1 valid.
+            or ``folds`` 0.9 train, 0.1 valid.
+        folds: cut ``path`` into so many blocks in file order, for cross-fitting; None does not.
+        fold: the block, counted from 0, that is the test rows. ``split`` cuts the others, read from the one after
+            it round to the one before it, into train and valid.
         min_count: categorical values seen less often in the train rows share the out-of-vocabulary id.
         dense_as_categorical: adds the logarithmic bin of each of the 13 integers as a categorical feature
             (``I1_bin`` ...), which makes F = 39.
@@ -55,6 +58,8 @@ class CriteoKaggle:
         *,
         test_path: str | None = None,
         split: Sequence[float] | None = None,
+        folds: int | None = None,
+        fold: int = 0,
         min_count: int = 10,
         dense_as_categorical: bool = True,
         max_rows: int | None = None,
@@ -63,6 +68,8 @@ class CriteoKaggle:
         self.path = path
         self.test_path = test_path
         self.split = split
+        self.folds = folds
+        self.fold = fold
         self.min_count = min_count
         self.dense_as_categorical = dense_as_categorical
         self.max_rows = max_rows
@@ -103,21 +110,42 @@ class CriteoKaggle:
                 "data.path is not set; give Criteo's Kaggle training file (TSV, plain or .gz): "
                 "data.path=FILE (data/README.md tells how to obtain it)"
             )
-        if self.min_count < 1:
-            raise ConfigError(f"data.min_count={self.min_count} must be at least 1 (1 keeps every value)")
-        if self.max_rows is not None and self.max_rows < 1:
-            raise ConfigError(f"data.max_rows={self.max_rows} must be at least 1, or null to read all rows")
+        if not _is_count(self.min_count):
+            raise ConfigError(f"data.min_count={self.min_count} must be an integer of at least 1 (1 keeps every value)")
+        if self.max_rows is not None and not _is_count(self.max_rows):
+            raise ConfigError(f"data.max_rows={self.max_rows} must be an integer of at least 1, or null for all rows")
+        if not isinstance(self.dense_as_categorical, bool):
+            raise ConfigError(f"data.dense_as_categorical={self.dense_as_categorical} must be true or false")
+        if not self.cache_dir:
+            raise ConfigError("data.cache_dir is not set; give the folder for prepared rows, such as data/cache")
+        test_path = Path(str(self.test_path)).expanduser() if self.test_path else None
+        return Path(str(self.path)).expanduser(), test_path, self._checked_shares()
+
+    def _checked_shares(self) -> tuple[float, ...]:
+        self._check_folds()
+        test_is_apart = bool(self.test_path) or self.folds is not None
+        names = _SPLITS[:2] if test_is_apart else _SPLITS
         if self.split is None:
-            shares: tuple[float, ...] = (0.8, 0.1, 0.1) if self.test_path is None else (0.9, 0.1)
-        else:
-            shares = tuple(self.split)
-        names = _SPLITS if self.test_path is None else _SPLITS[:2]
-        if len(shares) != len(names) or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-9:
+            return (0.9, 0.1) if test_is_apart else (0.8, 0.1, 0.1)
+        shares = tuple(self.split) if isinstance(self.split, Sequence) else ()
+        are_shares = all(isinstance(share, int | float) and share > 0 for share in shares)
+        if len(shares) != len(names) or not are_shares or abs(sum(shares) - 1) > 1e-9:
             raise ConfigError(
-                f"data.split={list(shares)} must be {len(names)} positive shares ({', '.join(names)}) that sum to 1"
+                f"data.split={self.split} must be {len(names)} positive shares ({', '.join(names)}) that sum to 1"
             )
-        test_path = Path(self.test_path).expanduser() if self.test_path else None
-        return Path(self.path).expanduser(), test_path, shares
+        return shares
+
+    def _check_folds(self) -> None:
+        if self.folds is None:
+            return
+        if self.test_path:
+            raise ConfigError(
+                f"data.folds={self.folds} and data.test_path both choose the test rows; set one null"
+            )
+        if not _is_count(self.folds) or self.folds < 2:
+            raise ConfigError(f"data.folds={self.folds} must be an integer of at least 2, or null for one split")
+        if isinstance(self.fold, bool) or not isinstance(self.fold, int) or not 0 <= self.fold < self.folds:
+            raise ConfigError(f"data.fold={self.fold} must be an integer from 0 to {self.folds - 1}, below data.folds")
 
     def _fingerprint(self, path: Path, test_path: Path | None, shares: tuple[float, ...]) -> str:
         identity = {
@@ -129,15 +157,20 @@ class CriteoKaggle:
             "dense_as_categorical": self.dense_as_categorical,
             "max_rows": self.max_rows,
         }
+        if self.folds is not None:
+            identity["fold"] = [self.fold, self.folds]
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
     def _prepare(self, path: Path, test_path: Path | None, shares: tuple[float, ...]) -> Prepared:
         start = time.perf_counter()
         _log.info("%s: preparing the rows (once; kept in %s)", path, self.cache_dir)
         rows = read_rows(path, self.max_rows)
-        cuts = [0, *(round(rows.num_rows * share) for share in np.cumsum(shares))]
-        parts = {name: rows[cuts[i] : cuts[i + 1]] for i, name in enumerate(_SPLITS[: len(shares)])}
         num_rows = rows.num_rows
+        held_out: dict[str, CriteoRows] = {}
+        if self.folds is not None:
+            rows, held_out["test"] = _cut_fold(rows, self.folds, self.fold)
+        cuts = [0, *(round(rows.num_rows * share) for share in np.cumsum(shares))]
+        parts = {name: rows[cuts[i] : cuts[i + 1]] for i, name in enumerate(_SPLITS[: len(shares)])} | held_out
         if test_path is not None:
             parts["test"] = read_rows(test_path, self.max_rows)
             num_rows += parts["test"].num_rows
@@ -146,6 +179,17 @@ class CriteoKaggle:
         prepared = encode_parts(parts, self.min_count, self.dense_as_categorical)
         _log.info("%s: %d rows prepared in %.1f s", path, num_rows, time.perf_counter() - start)
         return prepared
+
+
+def _cut_fold(rows: CriteoRows, folds: int, fold: int) -> tuple[CriteoRows, CriteoRows]:
+    """The rows outside block ``fold``, from its end round to its start, and the block's rows."""
+    begin, end = (rows.num_rows * i // folds for i in (fold, fold + 1))
+    order = np.concatenate((np.arange(end, rows.num_rows), np.arange(begin)))
+    return rows[order], rows[begin:end]
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _check_parts(path: Path, parts: dict[str, CriteoRows]) -> None:

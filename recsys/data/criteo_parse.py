@@ -48,8 +48,8 @@ class CriteoRows:
         """R."""
         return self.labels.shape[0]
 
-    def __getitem__(self, rows: slice) -> CriteoRows:
-        """The given rows, as views."""
+    def __getitem__(self, rows: slice | NDArray[np.intp]) -> CriteoRows:
+        """The given rows, as views where a slice gives them."""
         return CriteoRows(
             self.labels[rows],
             self.integers[:, rows],

@@ -39,6 +39,7 @@ class SyntheticData:
 
     Attributes:
         train_rows, valid_rows, test_rows: sizes of the splits.
+        row_offset: the row that they begin at; ranges that do not meet are independent draws of the same task.
         max_cardinality: cap on the vocabularies, else Criteo Kaggle's (C3 has 10,131,227).
         zipf_exponent: the id of popularity rank r has probability about ``r ** -zipf_exponent``; ids are ranks.
         correlation: in [0, 1), how much the columns of a user (item) follow the row's user (item) type.
@@ -53,25 +54,27 @@ class SyntheticData:
         ConfigError: a value is outside its range.
     """
 
-    train_rows: int
-    valid_rows: int
-    test_rows: int
-    max_cardinality: int
-    zipf_exponent: float
-    correlation: float
-    click_rate: float
-    first_order: float
-    pair: float
-    triple: float
-    dense: float
-    head: float
-    multi_hot: int
-    drift: float
-    seed: int
+    train_rows: int = 240_000
+    valid_rows: int = 20_000
+    test_rows: int = 40_000
+    row_offset: int = 0
+    max_cardinality: int = 2_000
+    zipf_exponent: float = 1.0
+    correlation: float = 0.5
+    click_rate: float = 0.25
+    first_order: float = 0.9
+    pair: float = 1.3
+    triple: float = 1.3
+    dense: float = 0.9
+    head: float = 30.0
+    multi_hot: int = 1
+    drift: float = 0.0
+    seed: int = 2024
 
     def __post_init__(self) -> None:
         for name in ("train_rows", "valid_rows", "test_rows", "max_cardinality", "multi_hot"):
             self._check(name, "a whole number of at least 1", _is_int(self, name) and getattr(self, name) >= 1)
+        self._check("row_offset", "a whole number of at least 0", _is_int(self, "row_offset") and self.row_offset >= 0)
         self._check("seed", "a whole number from 0 to 2**63 - 1", _is_int(self, "seed") and 0 <= self.seed < 1 << 63)
         for name in ("first_order", "pair", "triple", "dense", "drift"):
             self._check(name, "a finite number of at least 0", _is_real(self, name) and getattr(self, name) >= 0)
@@ -80,7 +83,9 @@ class SyntheticData:
         self._check("correlation", "in [0, 1)", _is_real(self, "correlation") and 0 <= self.correlation < 1)
         self._check("click_rate", "between 0 and 1", _is_real(self, "click_rate") and 0 < self.click_rate < 1)
         self._check("multi_hot", "at most 255", self.multi_hot <= 255)
-        self._check("train_rows", "small enough: all rows together below 2**59", self.num_rows < _MAX_ROWS)
+        self._check(
+            "train_rows", "small enough: all rows together below 2**59", self.row_offset + self.num_rows < _MAX_ROWS
+        )
 
     def _check(self, name: str, wanted: str, good: bool) -> None:
         if not good:
@@ -91,11 +96,28 @@ class SyntheticData:
         """Rows of the three splits together."""
         return self.train_rows + self.valid_rows + self.test_rows
 
-    @cached_property
+    @property
     def column_settings(self) -> ColumnSettings:
         """The part of the settings that shapes the columns."""
         return ColumnSettings(
-            self.seed, self.max_cardinality, float(self.zipf_exponent), float(self.correlation), self.multi_hot
+            seed=self.seed,
+            max_cardinality=self.max_cardinality,
+            zipf_exponent=float(self.zipf_exponent),
+            correlation=float(self.correlation),
+            max_length=self.multi_hot,
+        )
+
+    @property
+    def teacher_settings(self) -> TeacherSettings:
+        """The part of the settings that shapes the labels."""
+        return TeacherSettings(
+            click_rate=float(self.click_rate),
+            first_order=float(self.first_order),
+            pair=float(self.pair),
+            triple=float(self.triple),
+            dense=float(self.dense),
+            head=float(self.head),
+            drift=float(self.drift),
         )
 
     @cached_property
@@ -105,15 +127,18 @@ class SyntheticData:
 
     @cached_property
     def teacher(self) -> Teacher:
-        """The true model of the click."""
-        parts = (self.first_order, self.pair, self.triple, self.dense)
-        settings = TeacherSettings(self.click_rate, *parts, float(self.head), float(self.drift))
-        return make_teacher(settings, self.column_settings, self.columns)
+        """The true model of the click; making it takes about a tenth of a second."""
+        return make_teacher(self.teacher_settings, self.column_settings, self.columns)
 
     @property
     def fingerprint(self) -> str:
         """Generator version and every setting: equal fingerprints mean equal rows."""
-        return f"synthetic v{GENERATOR_VERSION} {json.dumps(asdict(self), sort_keys=True)}"
+        settings = {
+            "rows": [self.row_offset, self.train_rows, self.valid_rows, self.test_rows],
+            "columns": asdict(self.column_settings),
+            "teacher": asdict(self.teacher_settings),
+        }
+        return f"synthetic v{GENERATOR_VERSION} {json.dumps(settings, sort_keys=True)}"
 
     def rows(self, start: int, stop: int) -> Rows:
         """Rows ``start .. stop`` as arrays; they need not lie in a split."""
@@ -139,14 +164,15 @@ class SyntheticData:
             batch_size: rows per batch; the last of an epoch may be short.
             seed: orders the batches of later epochs of ``train``, nothing else.
         """
-        valid_start = self.train_rows
+        valid_start = self.row_offset + self.train_rows
         test_start = valid_start + self.valid_rows
+        end = test_start + self.test_rows
         return DataSplits(
-            train=SyntheticSource(self, 0, valid_start, batch_size, order_seed=seed),
+            train=SyntheticSource(self, self.row_offset, valid_start, batch_size, order_seed=seed),
             valid=SyntheticSource(self, valid_start, test_start, batch_size),
-            test=SyntheticSource(self, test_start, self.num_rows, batch_size),
+            test=SyntheticSource(self, test_start, end, batch_size),
             fingerprint=self.fingerprint,
-            notes={"bayes_ne": self.bayes_ne(test_start, self.num_rows), "generator_version": GENERATOR_VERSION},
+            notes={"bayes_ne": self.bayes_ne(test_start, end), "generator_version": GENERATOR_VERSION},
         )
 
 

@@ -24,7 +24,7 @@ CRITEO_CARDINALITIES = (
     1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194,
     27, 14992, 5461306, 10, 5652, 2173, 4, 7046547, 18, 15, 286181, 105, 142572,
 )  # fmt: skip
-# Share of rows in which I1..I13 are missing, and about their median, in Criteo Kaggle's train.txt.
+# Share of rows in which I1..I13 are missing, and a scale near their median, in Criteo Kaggle's train.txt.
 DENSE_MISSING = (0.45, 0.0, 0.21, 0.22, 0.03, 0.22, 0.04, 0.0005, 0.04, 0.45, 0.04, 0.77, 0.22)
 DENSE_SCALE = (1.5, 4.0, 6.0, 4.0, 2500.0, 32.0, 3.0, 7.0, 38.0, 1.2, 2.0, 1.0, 4.0)
 # 0, 1, 2: tail index 1/2 (heaviest), 1, 2 (lightest).
@@ -32,7 +32,6 @@ DENSE_TAIL = (2, 1, 1, 1, 1, 1, 1, 2, 1, 2, 2, 1, 1)
 
 NONE, USER, ITEM = 0, 1, 2
 DENSE_GROUP = (NONE, NONE, ITEM, NONE, USER, USER, NONE, NONE, ITEM, NONE, NONE, USER, ITEM)
-# Columns that the teacher multiplies follow different latents, so a product is not a first-order effect in disguise.
 SPARSE_GROUP = (
     USER, ITEM, ITEM, ITEM, USER, USER, ITEM, ITEM, NONE, ITEM, USER, ITEM, USER,
     NONE, USER, ITEM, ITEM, ITEM, USER, NONE, ITEM, NONE, NONE, ITEM, USER, USER,
@@ -88,7 +87,7 @@ class ColumnSettings:
         """The arrays that the kernels read."""
         keys = stream_keys(self.seed)
         # Fixed shifts, not drawn from the seed: they decide which columns' heads meet, part of the task's difficulty.
-        shift = np.arange(1, NUM_SPARSE + 1) * 0.6180339887498949 % 1.0
+        shift: Float64 = np.array([(c + 1) * 0.6180339887498949 % 1.0 for c in range(NUM_SPARSE)])
         return Columns(
             keys=keys,
             dense_group=np.array(DENSE_GROUP, dtype=np.int64),

@@ -76,6 +76,10 @@ class EvalAccumulator:
         """Rows collected so far, without those of weight 0."""
         return sum(len(labels) for labels in self._labels)
 
+    def predictions(self) -> tuple[Array, Array, Array]:
+        """Logits of the main model, labels and weights of all rows collected, ``(R,)`` each, in their order."""
+        return _concat(self._logits), _concat(self._labels), _concat(self._weights)
+
     def compute(self) -> Metrics:
         """Metrics of the main model over all rows collected."""
         return self._compute(self._logits)

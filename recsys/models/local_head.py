@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from recsys.archs.layers import check_hidden, check_sizes, mlp
+from recsys.archs.layers import check_hidden, check_sizes, mlp, to_logit
 
 
 class LocalHead(nn.Module):
@@ -30,5 +30,8 @@ class LocalHead(nn.Module):
 
     def forward(self, out_BO: torch.Tensor) -> torch.Tensor:
         """Map ``(B, O)`` to logits ``(B,)``."""
-        logits_B1: torch.Tensor = self.mlp(out_BO)
-        return logits_B1.squeeze(1)
+        *hidden, last = self.mlp
+        for layer in hidden:
+            out_BO = layer(out_BO)
+        assert isinstance(last, nn.Linear)
+        return to_logit(last, out_BO)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from recsys.archs.layers import check_hidden, check_sizes, mlp
+from recsys.archs.layers import check_hidden, check_sizes, mlp, to_logit
 
 
 class OverArch(nn.Module):
@@ -30,5 +30,8 @@ class OverArch(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map ``(B, in_features)`` to logits ``(B,)``; the sigmoid is left to the loss and the metrics."""
-        logits_B1: torch.Tensor = self.mlp(x)
-        return logits_B1.squeeze(1)
+        *hidden, last = self.mlp
+        for layer in hidden:
+            x = layer(x)
+        assert isinstance(last, nn.Linear)
+        return to_logit(last, x)

@@ -26,6 +26,10 @@ class SparsePart(nn.Module):
         """Look up the batch's ids."""
         return PartOutput(self.arch(batch.sparse_features))
 
+    def frozen_values(self) -> tuple[float, ...]:
+        """The tables' learning rate, which fbgemm hands to its kernel by value."""
+        return (self.arch.lr,)
+
 
 class DensePart(nn.Module):
     """Bottom MLP: ``(B, D)``."""
@@ -36,19 +40,31 @@ class DensePart(nn.Module):
 
     def forward(self, batch: Batch) -> PartOutput:
         """Embed the batch's dense features."""
-        return PartOutput(self.arch(batch.dense_features))
+        return self.compute(batch.dense_features)
+
+    def compute(self, dense_BN: torch.Tensor) -> PartOutput:
+        """The part on tensors alone, the form that ``torch.compile`` takes."""
+        return PartOutput(self.arch(dense_BN))
 
 
 class TokensPart(nn.Module):
     """The dense vector in front of the embeddings: ``(B, T, D)``.
 
-    A part of its own, so that its readers' gradients are summed once and split once.
+    A part of its own, so that its readers' gradients are summed once and split once; and so that under
+    autocast the tokens are cast once, not by each reader.
     """
 
     def forward(self, batch: Batch, sparse_BFD: torch.Tensor, *dense_BD: torch.Tensor) -> PartOutput:
         """Concatenate along the token axis."""
-        dense_BTD = [d.unsqueeze(1).to(sparse_BFD.dtype) for d in dense_BD]
-        return PartOutput(torch.cat([*dense_BTD, sparse_BFD], dim=1))
+        return self.compute(sparse_BFD, *dense_BD)
+
+    def compute(self, sparse_BFD: torch.Tensor, *dense_BD: torch.Tensor) -> PartOutput:
+        """The part on tensors alone, the form that ``torch.compile`` takes."""
+        device, dtype = sparse_BFD.device.type, sparse_BFD.dtype
+        if torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
+        tokens = [*(d.unsqueeze(1) for d in dense_BD), sparse_BFD]
+        return PartOutput(torch.cat([t.to(dtype) for t in tokens], dim=1))
 
 
 class InteractionPart(nn.Module):
@@ -60,6 +76,10 @@ class InteractionPart(nn.Module):
 
     def forward(self, batch: Batch, tokens_BTD: torch.Tensor) -> PartOutput:
         """Let the tokens interact."""
+        return self.compute(tokens_BTD)
+
+    def compute(self, tokens_BTD: torch.Tensor) -> PartOutput:
+        """The part on tensors alone, the form that ``torch.compile`` takes."""
         return PartOutput(self.arch(tokens_BTD))
 
 
@@ -77,17 +97,15 @@ class SubArchPart(nn.Module):
 
     def forward(self, batch: Batch, tokens_BTD: torch.Tensor) -> PartOutput:
         """Run the arch, and the head with its loss."""
-        return PartOutput(*self.compute(tokens_BTD, batch.labels, batch.weights))
+        return self.compute(tokens_BTD, batch.labels, batch.weights)
 
-    def compute(
-        self, tokens_BTD: torch.Tensor, labels_B: torch.Tensor, weights_B: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """The part on tensors alone, the form that ``torch.compile`` takes: out, loss, logits."""
+    def compute(self, tokens_BTD: torch.Tensor, labels_B: torch.Tensor, weights_B: torch.Tensor) -> PartOutput:
+        """The part on tensors alone, the form that ``torch.compile`` takes."""
         out_BO = self.arch(tokens_BTD)
         if self.head is None:
-            return out_BO, None, None
+            return PartOutput(out_BO)
         logits_B = self.head(out_BO)
-        return out_BO, self.loss_weight * weighted_bce(logits_B, labels_B, weights_B), logits_B
+        return PartOutput(out_BO, self.loss_weight * weighted_bce(logits_B, labels_B, weights_B), logits_B)
 
 
 class OverPart(nn.Module):
@@ -99,12 +117,9 @@ class OverPart(nn.Module):
 
     def forward(self, batch: Batch, *inputs: torch.Tensor) -> PartOutput:
         """Predict from the interaction arch's and the sub-architectures' outputs."""
-        logits_B, loss = self.compute(batch.labels, batch.weights, *inputs)
-        return PartOutput(logits_B, loss, logits_B)
+        return self.compute(batch.labels, batch.weights, *inputs)
 
-    def compute(
-        self, labels_B: torch.Tensor, weights_B: torch.Tensor, *inputs: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The part on tensors alone: logits, loss."""
+    def compute(self, labels_B: torch.Tensor, weights_B: torch.Tensor, *inputs: torch.Tensor) -> PartOutput:
+        """The part on tensors alone, the form that ``torch.compile`` takes."""
         logits_B = self.arch(torch.cat([x.flatten(1) for x in inputs], dim=1))
-        return logits_B, weighted_bce(logits_B, labels_B, weights_B)
+        return PartOutput(logits_B, weighted_bce(logits_B, labels_B, weights_B), logits_B)

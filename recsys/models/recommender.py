@@ -75,13 +75,20 @@ def build_graph(archs: Sequence[str], cuts: Cuts, *, has_dense: bool) -> PartGra
 def _check_cuts(archs: Sequence[str], cuts: Cuts) -> None:
     if reserved := sorted(set(archs) & MAIN_PATH):
         raise ConfigError(f"model.archs.{reserved[0]}: this name is a part of the main path; choose another key")
+    # A part's name becomes an attribute of a torch module.
+    if unfit := [a for a in archs if not a.isidentifier() or hasattr(nn.ModuleDict, a)]:
+        raise ConfigError(
+            f"model.archs.{unfit[0]}: choose a key of letters, digits and _ that is no word of torch's modules"
+        )
     if mute := sorted(cuts.detach - cuts.local_losses):
         raise ConfigError(
             f"model.detach: {', '.join(mute)} would never be trained, for a detached part learns from its local loss "
             f"alone; add it to model.local_losses"
         )
     if not cuts.embedding_grad_from:
-        raise ConfigError("model.embedding_grad_from=[]: nothing would train the embeddings; use 'main' or 'undetached'")
+        raise ConfigError(
+            "model.embedding_grad_from=[]: nothing would train the embeddings; use 'main' or 'undetached'"
+        )
 
 
 class Recommender(nn.Module):
@@ -133,8 +140,9 @@ class Recommender(nn.Module):
                 parts[DENSE] = DensePart(DenseArch(len(spec.dense), sparse.embedding_dim, hidden=dense_hidden))
         parts[TOKENS] = TokensPart()
         with keyed_init(seed, INTERACTION):
-            parts[INTERACTION] = InteractionPart(interaction(shape))
-        over_in = parts[INTERACTION].arch.out_features + (shape.flat if cuts.skip_tokens else 0)
+            main = interaction(shape)
+        parts[INTERACTION] = InteractionPart(main)
+        over_in = main.out_features + (shape.flat if cuts.skip_tokens else 0)
         for name, factory in archs.items():
             part = _sub_arch_part(name, factory, head, cuts, shape, seed)
             parts[name] = part

@@ -36,17 +36,25 @@ class DenseOptimConfig:
     def __post_init__(self) -> None:
         if self.name not in ("adam", "adamw", "adagrad", "sgd"):
             raise ConfigError(f"optim.name={self.name}: valid are adam, adamw, adagrad, sgd")
-        if not self.lr > 0 or self.weight_decay < 0:
-            raise ConfigError(f"optim.lr={self.lr} must be above 0 and optim.weight_decay={self.weight_decay} not below")
+        if not self.lr > 0:
+            raise ConfigError(f"optim.lr={self.lr}: must be above 0")
+        for name in ("weight_decay", "eps", "momentum"):
+            if not getattr(self, name) >= 0:
+                raise ConfigError(f"optim.{name}={getattr(self, name)}: must be at least 0")
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"optim.{name}={getattr(self, name)}: must be in [0, 1)")
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """An optimizer over ``parameters``, with the fused kernel where torch has one."""
-        p, common = list(parameters), {"lr": self.lr, "weight_decay": self.weight_decay}
+        p, lr, decay = list(parameters), self.lr, self.weight_decay
         if self.name == "sgd":
-            return torch.optim.SGD(p, momentum=self.momentum, fused=True, **common)
+            return torch.optim.SGD(p, lr, momentum=self.momentum, weight_decay=decay, fused=True)
         if self.name == "adagrad":
             # torch has no fused Adagrad on CUDA.
-            fused = {"fused": True} if p and p[0].device.type == "cpu" else {"foreach": True}
-            return torch.optim.Adagrad(p, eps=self.eps, **common, **fused)  # type: ignore[arg-type]
+            on_cpu = bool(p) and p[0].device.type == "cpu"
+            return torch.optim.Adagrad(
+                p, lr, weight_decay=decay, eps=self.eps, foreach=None if on_cpu else True, fused=on_cpu or None
+            )
         kind = torch.optim.AdamW if self.name == "adamw" else torch.optim.Adam
-        return kind(p, betas=(self.beta1, self.beta2), eps=self.eps, fused=True, **common)
+        return kind(p, lr, betas=(self.beta1, self.beta2), eps=self.eps, weight_decay=decay, fused=True)

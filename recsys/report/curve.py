@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,10 +31,16 @@ class CurvePoint:
 
 @dataclass
 class LearningCurve:
-    """Points of both sides, in the order of their rows; ``curve.csv`` with columns ``model,rows,ne``."""
+    """Points of both sides, in the order of their rows; ``curve.csv`` with columns ``model,rows,ne``.
+
+    Attributes:
+        best_rows: training rows that the reported state of a side had seen, if that is not the last
+            point; not in the file.
+    """
 
     baseline: list[CurvePoint] = field(default_factory=list)
     erase: list[CurvePoint] = field(default_factory=list)
+    best_rows: Mapping[Side, int] = field(default_factory=dict)
 
     def side(self, side: Side) -> list[CurvePoint]:
         """The points of one model; append to it while training."""

@@ -6,11 +6,10 @@ matplotlib is loaded by the functions, not by importing this file, and drawn wit
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
-from recsys.report.curve import CurvePoint, LearningCurve
+from recsys.report.curve import LearningCurve
 from recsys.report.model import SIDES, RunReport, Side
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def draw_learning_curve(axes: Axes, report: RunReport, curve: LearningCurve) -> 
     from matplotlib.ticker import EngFormatter
 
     for side in SIDES:
-        _draw_side(axes, side, report, curve.side(side))
+        _draw_side(axes, side, report, curve)
     if report.bayes_ne is not None:
         axes.axhline(
             report.bayes_ne, color=COLORS["floor"], ls="--", lw=1.2, label=f"floor (Bayes), NE {report.bayes_ne:.4f}"
@@ -84,15 +83,15 @@ def draw_learning_curve(axes: Axes, report: RunReport, curve: LearningCurve) -> 
     axes.legend(loc="upper right")
 
 
-def _draw_side(axes: Axes, side: Side, report: RunReport, points: Sequence[CurvePoint]) -> None:
+def _draw_side(axes: Axes, side: Side, report: RunReport, curve: LearningCurve) -> None:
     """The validation NE of one model while training, and a mark for its NE on the test rows."""
-    color, ne = COLORS[side], report.side(side).ne
+    color, ne, points = COLORS[side], report.side(side).ne, curve.side(side)
     label = report.label(side)
     defined = [(p.rows, p.ne) for p in points if p.ne is not None]
     if defined:
         axes.plot(*zip(*defined, strict=True), color=color, marker=".", label=f"{label}, validation rows")
     if ne is not None:
-        end = points[-1].rows if points else 0
+        end = curve.best_rows.get(side, points[-1].rows if points else 0)
         axes.plot(
             [end],
             [ne],

@@ -11,7 +11,9 @@ from recsys.schedule.program import Program
 Lanes = Mapping[str, int]
 
 
-def sequential(graph: PartGraph, lanes: Lanes | None = None, *, early_update: bool = False) -> Program:
+def sequential(
+    graph: PartGraph, lanes: Lanes | None = None, *, early_update: bool = False, update_lanes: Lanes | None = None
+) -> Program:
     """All forwards, then all backwards in reverse, as one joint ``backward()`` would run them.
 
     Args:
@@ -19,16 +21,19 @@ def sequential(graph: PartGraph, lanes: Lanes | None = None, *, early_update: bo
         lanes: part name -> lane; parts not named run on lane 0. More than one lane gives the exact
             branch-parallel schedule, which needs nothing detached.
         early_update: update each part right after its backward instead of all parts at the end.
+        update_lanes: part -> lane of its update, where that is not the part's own lane.
     """
-    return _build(graph, lanes or {}, early=False, early_update=early_update)
+    return _build(graph, lanes or {}, update_lanes or {}, early=False, early_update=early_update)
 
 
-def erase(graph: PartGraph, lanes: Lanes | None = None, *, early_update: bool = False) -> Program:
+def erase(
+    graph: PartGraph, lanes: Lanes | None = None, *, early_update: bool = False, update_lanes: Lanes | None = None
+) -> Program:
     """ERASE: a part that needs no gradient from later parts runs its backward right after its forward.
 
     Source: arXiv 2608.18469, section 4. Arguments as in :func:`sequential`.
     """
-    return _build(graph, lanes or {}, early=True, early_update=early_update)
+    return _build(graph, lanes or {}, update_lanes or {}, early=True, early_update=early_update)
 
 
 def lane_per_part(graph: PartGraph, main: frozenset[str], groups: Mapping[str, int] | None = None) -> dict[str, int]:
@@ -44,11 +49,12 @@ def lane_per_part(graph: PartGraph, main: frozenset[str], groups: Mapping[str, i
     return lanes
 
 
-def _build(graph: PartGraph, lanes: Lanes, *, early: bool, early_update: bool) -> Program:
+def _build(graph: PartGraph, lanes: Lanes, update_lanes: Lanes, *, early: bool, early_update: bool) -> Program:
     ops: list[Op] = []
 
     def emit(kind: Kind, name: str) -> None:
-        ops.append(Op(kind, name, lanes.get(name, 0)))
+        lane = lanes.get(name, 0)
+        ops.append(Op(kind, name, update_lanes.get(name, lane) if kind is Kind.UPDATE else lane))
 
     def backward(name: str) -> None:
         emit(Kind.BACKWARD, name)

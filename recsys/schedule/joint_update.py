@@ -48,7 +48,9 @@ class JointUpdate:
         params = [p for o in self._optimizers for g in o.param_groups for p in g["params"]]
         view.param_groups = [{**first.param_groups[0], "params": params}]
         # The very dictionaries of the owners: what the view's first step puts in, they hold, too.
-        view.state = defaultdict(dict, {p: o.state[p] for o in self._optimizers for g in o.param_groups for p in g["params"]})
+        view.state = defaultdict(
+            dict, {p: o.state[p] for o in self._optimizers for g in o.param_groups for p in g["params"]}
+        )
         return view
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from recsys.schedule.graph import PartGraph
-from recsys.schedule.joint_update import JointUpdate
+from recsys.schedule.updates import OptimizerUpdates, Updates
+from recsys.schedule.weights import CastWeights
 
 
 class PartOutput(NamedTuple):
@@ -71,8 +72,17 @@ class CapturableParts(StepParts, Protocol):
     def update_many(self, parts: Sequence[str]) -> None:
         """Update several parts at once; the same numbers as one after the other."""
 
-    def suspend(self) -> Any:
-        """Take the running step's tensors out, to be put back by ``resume``."""
+    def hold_gradients(self, part: str) -> None:
+        """Keep the part's gradients until the step ends, for an update on another stream than they were made on."""
+
+    def refresh_weights(self) -> None:
+        """Bring copies of weights up to date if somebody else wrote the weights."""
+
+    def suspend(self, differentiable: Collection[str]) -> Any:
+        """Take the running step's tensors out, to be put back by ``resume``.
+
+        Only the outputs of ``differentiable`` parts stay connected to their autograd graphs.
+        """
 
     def resume(self, frame: Any) -> None:
         """Put back what ``suspend`` took out."""
@@ -80,14 +90,17 @@ class CapturableParts(StepParts, Protocol):
     def refresh(self, part: str, batch: Any) -> None:
         """Run the part's forward on ``batch`` and write its output to where the suspended step's readers read it."""
 
+    def forward_on_copies(self, part: str, batch: Any) -> None:
+        """Run the part's forward on ``batch`` and on copies of its sources' outputs."""
+
     def persistent(self) -> Iterator[torch.Tensor]:
         """Tensors that live from step to step and whose addresses a capture holds."""
 
     def generators(self) -> Iterator[torch.Generator]:
         """Generators that the forwards draw from."""
 
-    def frozen_values(self) -> tuple[float, ...]:
-        """Host numbers that kernels take by value, and a capture therefore freezes."""
+    def frozen_values(self, outside: Collection[str]) -> tuple[float, ...]:
+        """Host numbers that kernels take by value, and a capture of all but ``outside`` therefore freezes."""
 
 
 Reduce = Callable[[str], None]
@@ -100,11 +113,13 @@ class Frame:
 
     Attributes:
         buffers: where the readers of a refreshed part's output read it.
+        held: gradients that another stream still reads.
     """
 
     batch: Any
     outputs: dict[str, PartOutput] = field(default_factory=dict)
     buffers: dict[str, torch.Tensor] = field(default_factory=dict)
+    held: list[torch.Tensor] = field(default_factory=list)
     leaves: dict[tuple[str, str], torch.Tensor] = field(default_factory=dict)
     result: StepResult = field(default_factory=StepResult)
 
@@ -131,6 +146,8 @@ class ModuleParts:
         reduce: Reduce | None = None,
         autocast: Callable[[], Any] | None = None,
         add: Add = add_in_order,
+        weights: CastWeights | None = None,
+        updates: Updates | None = None,
     ) -> None:
         self.graph = graph
         self._modules = dict(modules)
@@ -142,8 +159,10 @@ class ModuleParts:
         self._has_backward = {n: graph.has_backward(n) for n in graph.names}
         self._has_loss = {p.name: p.has_loss for p in graph.parts}
         self._inputs = {p.name: p.inputs for p in graph.parts}
-        self._joint: dict[tuple[str, ...], JointUpdate] = {}
+        self._weights = weights
+        self._updates = updates or OptimizerUpdates(optimizers)
         self._unit: dict[tuple[torch.device, torch.dtype], torch.Tensor] = {}
+        self._held = [t for m in self._modules.values() for t in (*m.parameters(), *m.buffers())]
         self._frame: Frame | None = None
 
     @property
@@ -154,13 +173,23 @@ class ModuleParts:
     def begin(self, batch: Any) -> None:
         """Start a step on ``batch``, which is handed to every part as it is."""
         assert self._frame is None, "the step before was not ended"
+        self.refresh_weights()
         self._frame = Frame(batch)
 
     def forward(self, part: str) -> None:
         """Run ``part`` on leaves of its sources' outputs."""
         step = self._step
         inputs = [self._leaf(edge.source, part, edge.grad) for edge in self._inputs[part]]
-        output = self._call(part, step.batch, inputs)
+        self._finish_forward(part, self._call(part, step.batch, inputs))
+
+    def forward_on_copies(self, part: str, batch: Any) -> None:
+        """Run the part's forward on ``batch`` and on copies of its sources' outputs, which take no gradient."""
+        assert not any(edge.grad for edge in self._inputs[part]), f"{part} sends gradient"
+        inputs = [self._step.outputs[edge.source].out.detach().clone() for edge in self._inputs[part]]
+        self._finish_forward(part, self._call(part, batch, inputs))
+
+    def _finish_forward(self, part: str, output: PartOutput) -> None:
+        step = self._step
         step.outputs[part] = output
         if output.loss is not None:
             step.result.losses[part] = output.loss.detach()
@@ -218,19 +247,20 @@ class ModuleParts:
 
     def update(self, part: str) -> None:
         """Step the part's optimizer and drop its gradients."""
-        optimizer = self._optimizers[part]
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        self._updates.step([part])
 
     def update_many(self, parts: Sequence[str]) -> None:
-        """Step several parts' optimizers as one, where they are alike, and drop the gradients."""
-        if len(parts) == 1:
-            self.update(parts[0])
-            return
-        key = tuple(parts)
-        if key not in self._joint:
-            self._joint[key] = JointUpdate([self._optimizers[p] for p in parts])
-        self._joint[key].step()
+        """Step several parts' optimizers at once and drop their gradients."""
+        self._updates.step(parts)
+
+    def hold_gradients(self, part: str) -> None:
+        """Keep the part's gradients until the step ends."""
+        self._step.held.extend(self._updates.gradients(part))
+
+    def refresh_weights(self) -> None:
+        """Bring copies of weights up to date if somebody else wrote the weights."""
+        if self._weights is not None:
+            self._weights.refresh()
 
     def end(self) -> StepResult:
         """Let go of every tensor of the step and give losses and logits."""
@@ -238,9 +268,17 @@ class ModuleParts:
         self._frame = None
         return result
 
-    def suspend(self) -> Frame:
-        """Take the running step's tensors out, to be put back by ``resume``."""
+    def suspend(self, differentiable: Collection[str]) -> Frame:
+        """Take the running step's tensors out; see :class:`CapturableParts`.
+
+        An autograd graph that lived on would keep the parameters' gradient accumulators, and with them
+        the streams that they belong to.
+        """
         frame, self._frame = self._step, None
+        frame.held.clear()
+        for part, output in frame.outputs.items():
+            if part not in differentiable:
+                frame.outputs[part] = PartOutput(output.out.detach())
         return frame
 
     def resume(self, frame: Frame) -> None:
@@ -253,15 +291,17 @@ class ModuleParts:
         assert not self._inputs[part], f"{part} reads other parts"
         fresh = self._call(part, batch, [])
         step = self._step
-        buffer = step.buffers.setdefault(part, step.outputs[part].out.detach())
-        buffer.copy_(fresh.out.detach())
+        if part in step.buffers:
+            step.buffers[part].copy_(fresh.out.detach())
+        else:
+            step.buffers[part] = fresh.out.detach()
         step.outputs[part] = fresh
 
     def persistent(self) -> Iterator[torch.Tensor]:
         """Parameters, buffers and optimizer state, learning-rate tensors included."""
-        for module in self._modules.values():
-            yield from module.parameters()
-            yield from module.buffers()
+        yield from self._held
+        if self._weights is not None:
+            yield from self._weights.copies()
         for optimizer in self._optimizers.values():
             for state in optimizer.state.values():
                 yield from (v for v in state.values() if isinstance(v, torch.Tensor))
@@ -277,16 +317,16 @@ class ModuleParts:
                     seen.add(id(generator))
                     yield generator
 
-    def frozen_values(self) -> tuple[float, ...]:
+    def frozen_values(self, outside: Collection[str]) -> tuple[float, ...]:
         """Learning rates that are plain numbers, and what modules name in ``frozen_values()``."""
         values = [
             group["lr"]
-            for optimizer in self._optimizers.values()
+            for part, optimizer in self._optimizers.items()
             for group in optimizer.param_groups
-            if not isinstance(group["lr"], torch.Tensor)
+            if part not in outside and not isinstance(group["lr"], torch.Tensor)
         ]
-        for module in self._modules.values():
+        for part, module in self._modules.items():
             own = getattr(module, "frozen_values", None)
-            if own is not None:
+            if own is not None and part not in outside:
                 values += own()
         return tuple(values)

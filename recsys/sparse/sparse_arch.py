@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,14 +35,15 @@ class SparseConfig:
         optimizer: ``rowwise_adagrad``, ``sgd``, or ``adam`` (on a GPU only).
         lr: learning rate of the tables.
         eps: added to the root of the accumulated squares (not for ``sgd``).
-        init_scale: rows start uniform in ``[-s, s]`` with ``s = init_scale / sqrt(embedding_dim)``.
+        init_scale: a table's rows start uniform in ``[-s, s]`` with ``s = init_scale / sqrt(num_embeddings)``, as in
+            DLRM (Naumov et al., 2019).
     """
 
     embedding_dim: int = 16
     optimizer: str = "rowwise_adagrad"
-    lr: float = 0.02
+    lr: float = 0.05
     eps: float = 1e-8
-    init_scale: float = 0.1
+    init_scale: float = 1.0
 
     def __post_init__(self) -> None:
         if self.embedding_dim < 4 or self.embedding_dim % 4:
@@ -49,6 +52,8 @@ class SparseConfig:
             raise ConfigError(f"sparse.optimizer={self.optimizer}: valid are {', '.join(sorted(OPTIMIZERS))}")
         if not self.lr > 0:
             raise ConfigError(f"sparse.lr={self.lr}: must be above 0")
+        if not self.eps >= 0 or not self.init_scale >= 0:
+            raise ConfigError(f"sparse.eps={self.eps} and sparse.init_scale={self.init_scale}: must be at least 0")
 
     def optimizer_kwargs(self) -> dict[str, Any]:
         """Arguments of the fused optimizer in torchrec's words."""
@@ -68,27 +73,36 @@ class SparseArch(nn.Module):
     def __init__(self, spec: FeatureSpec, config: SparseConfig, *, seed: int, device: torch.device) -> None:
         super().__init__()
         if config.optimizer == "adam" and device.type == "cpu":
-            raise ConfigError("sparse.optimizer=adam: fbgemm has it on a GPU only; use sparse.optimizer=rowwise_adagrad")
+            raise ConfigError(
+                "sparse.optimizer=adam: fbgemm has it on a GPU only; use sparse.optimizer=rowwise_adagrad"
+            )
         self.num_features = len(spec.sparse)
         self.dim = config.embedding_dim
         self.base_lr = config.lr
+        self.lr = config.lr
         self.collection = FusedEmbeddingBagCollection(
             tables=_tables(spec, config),
             optimizer_type=OPTIMIZERS[config.optimizer],
             optimizer_kwargs=config.optimizer_kwargs(),
             device=device,
         )
-        self._init_tables(seed, config.init_scale / math.sqrt(config.embedding_dim))
+        self._init_tables(seed, config.init_scale)
 
-    @torch.no_grad()
-    def _init_tables(self, seed: int, bound: float) -> None:
+    def _init_tables(self, seed: int, scale: float) -> None:
         # Drawn on the CPU table by table: the same numbers on any device and any sharding.
         cpu = torch.device("cpu")
-        for name, table in self.collection.embedding_bags.items():
-            weight = table.weight
+
+        @torch.no_grad()
+        def init(name: str) -> None:
+            weight = self.collection.embedding_bags[name].weight
             assert isinstance(weight, torch.Tensor)
             draw = torch.empty(weight.shape, device=cpu)
+            bound = scale / math.sqrt(weight.shape[0])
             weight.copy_(draw.uniform_(-bound, bound, generator=keyed_generator(seed, f"table/{name}", cpu)))
+
+        # Large tables take seconds each to draw, and a table has a generator of its own.
+        with ThreadPoolExecutor(max_workers=min(16, os.cpu_count() or 1)) as pool:
+            list(pool.map(init, self.collection.embedding_bags))
 
     def forward(self, features: KeyedJaggedTensor) -> torch.Tensor:
         """Look up ``features`` (F keys in the spec's order) and give ``(B, F, D)``."""
@@ -100,8 +114,9 @@ class SparseArch(nn.Module):
 
     def set_lr_factor(self, factor: float) -> None:
         """Set the learning rate to ``factor`` times the configured one."""
+        self.lr = self.base_lr * factor
         for group in self.collection.fused_optimizer().param_groups:
-            group["lr"] = self.base_lr * factor
+            group["lr"] = self.lr
         self.collection.fused_optimizer().step()
 
 

@@ -49,10 +49,12 @@ class FiniteGuard:
             return
         bad = [(step, name) for name, step in zip(self._names, self._first.tolist(), strict=True) if step >= 0]
         if bad:
-            # Later parts follow the first: of equal steps the earliest in model order is the source.
+            # Of equal steps the earliest in model order is the source, for later parts read its output.
             step = min(s for s, _ in bad)
-            parts = ", ".join(repr(n) for s, n in bad if s == step)
+            part, *others = (n for s, n in bad if s == step)
+            also = f" (and with it that of {', '.join(map(repr, others))})" if others else ""
             raise NonFiniteError(
-                f"the loss of part {parts} became NaN or infinite in step {step} (counted from 0); lower optim.lr or "
-                "sparse.lr, use optim.lr_schedule.warmup_steps, or look for extreme values in the dense features"
+                f"the loss of part {part!r}{also} became NaN or infinite in step {step}, counted from 0; lower "
+                "optim.lr or sparse.lr, use optim.lr_schedule.warmup_steps, or look for extreme values among the "
+                "dense features"
             )

@@ -24,13 +24,18 @@ _CUDA_CHECK_STEPS = 100
 
 @dataclass(frozen=True)
 class LoopConfig:
-    """What the loop itself decides; see ``configs/trainer/default.yaml``."""
+    """What the loop itself decides; see ``configs/trainer/default.yaml``.
+
+    Attributes:
+        window_rows: latest training rows that the NE in the progress display covers; None: all.
+    """
 
     epochs: int
     evals_per_epoch: int
     keep_best: bool
     patience: int
     quiet: bool
+    window_rows: int | None = None
 
 
 @dataclass
@@ -75,7 +80,7 @@ class Fit:
         """Train for the configured epochs, or until patience ends, and put the best state back."""
         config, train = self._config, self._data.train
         train.load_state_dict({"epoch": 0, "batch": 0})
-        result, running = FitResult(), RunningNE(window_rows=100_000)
+        result, running = FitResult(), RunningNE(config.window_rows)
         self._model.train()
         with Progress(config.epochs * train.num_rows, title, config.quiet) as progress:
             for batch, evaluate_now in self._batches(train):
@@ -88,7 +93,9 @@ class Fit:
                 if evaluate_now and self._evaluate(result):
                     break
         self._guard.check()
-        if self._best_state is not None:
+        if self._best_state is None:
+            result.best_rows = result.rows
+        else:
             self._model.load_state_dict(self._best_state)
         return result
 
@@ -105,12 +112,21 @@ class Fit:
         self._guard.check()
         ne = evaluate(self._model, self._data.valid, self._device, self._autocast).compute().ne
         result.curve.append(CurvePoint(result.rows, ne))
-        if not self._config.keep_best or ne is None:
-            result.best_rows = result.rows
+        if ne is None:
             return False
         if self._best_ne is None or ne < self._best_ne:
-            self._best_ne, result.best_rows, self._since_best = ne, result.rows, 0
-            self._best_state = copy.deepcopy(self._model.state_dict())
+            self._best_ne, self._since_best = ne, 0
+            if self._config.keep_best:
+                self._keep(result)
             return False
         self._since_best += 1
         return 0 < self._config.patience <= self._since_best
+
+    def _keep(self, result: FitResult) -> None:
+        state = self._model.state_dict()
+        result.best_rows = result.rows
+        if self._best_state is None:
+            self._best_state = copy.deepcopy(state)
+            return
+        for name, value in state.items():
+            self._best_state[name].copy_(value)

@@ -110,6 +110,16 @@ def test_earliest_line_is_named(tmp_path: Path) -> None:
     assert_refused(tmp_path, path, 3, "is blank")
 
 
+def test_earliest_bad_value_is_named(tmp_path: Path) -> None:
+    lines = good_text().splitlines(keepends=True)
+    # A later line's fault stands in an earlier column.
+    lines[8] = b"7" + lines[8][1:]
+    lines[4] = lines[4].rstrip(b"\n")[: lines[4].rindex(b"\t")] + b"\tnope\n"
+    path = tmp_path / "train.txt"
+    path.write_bytes(b"".join(lines))
+    assert_refused(tmp_path, path, 5, "column C26: 'nope'")
+
+
 def test_header(tmp_path: Path) -> None:
     path = tmp_path / "train.txt"
     path.write_bytes("\t".join(COLUMN_NAMES).encode() + b"\n" + good_text())

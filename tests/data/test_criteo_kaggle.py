@@ -226,8 +226,15 @@ def test_path_must_be_given(path: str | None) -> None:
 @pytest.mark.parametrize(
     ("settings", "pattern"),
     [
-        ({"min_count": 0}, r"data\.min_count=0 must be at least 1"),
-        ({"max_rows": 0}, r"data\.max_rows=0 must be at least 1, or null"),
+        ({"min_count": 0}, r"data\.min_count=0 must be an integer of at least 1"),
+        ({"min_count": 2.5}, r"data\.min_count=2\.5 must be an integer"),
+        ({"min_count": None}, r"data\.min_count=None must be an integer"),
+        ({"max_rows": 0}, r"data\.max_rows=0 must be an integer of at least 1, or null"),
+        ({"max_rows": "many"}, r"data\.max_rows=many must be an integer of at least 1, or null"),
+        ({"dense_as_categorical": "yes"}, r"data\.dense_as_categorical=yes must be true or false"),
+        ({"cache_dir": None}, r"data\.cache_dir is not set; give the folder"),
+        ({"split": 0.8}, r"data\.split=0\.8 must be 3 positive shares"),
+        ({"split": "abc"}, r"data\.split=abc must be 3 positive shares"),
         ({"split": [0.8, 0.1]}, r"data\.split=\[0\.8, 0\.1\] must be 3 positive shares \(train, valid, test\)"),
         ({"split": [0.8, 0.1, 0.2]}, r"data\.split=.* that sum to 1"),
         ({"split": [1.0, 0.0, 0.0]}, r"data\.split=.* positive shares"),

@@ -114,9 +114,12 @@ def pip_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     return calls
 
 
-def test_the_next_source_is_tried_where_one_fails(pip_calls: list[tuple[str, ...]]) -> None:
+def test_the_next_source_is_tried_where_one_fails(
+    pip_calls: list[tuple[str, ...]], capsys: pytest.CaptureFixture[str]
+) -> None:
     install.carry_out(install.Plan("cpu", (Step((("unreachable",), ("here",), ("unneeded",))), Step((("next",),)))))
     assert pip_calls == [("unreachable",), ("here",), ("next",)]
+    assert capsys.readouterr().out.count("trying the next source") == 1
 
 
 def test_it_ends_where_every_source_fails(pip_calls: list[tuple[str, ...]]) -> None:

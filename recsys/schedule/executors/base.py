@@ -19,6 +19,12 @@ class Executor(ABC):
     def run(self, program: Program, parts: StepParts, batch: Any) -> StepResult:
         """Run one training step on ``batch``."""
 
+    def finish(self) -> None:  # noqa: B027
+        """Make the caller's stream wait for all earlier steps: before weights are read outside of a step.
+
+        A no-op where a step leaves nothing behind.
+        """
+
 
 def apply(op: Op, parts: StepParts) -> None:
     """Run one operation inside a profiler range of its name."""

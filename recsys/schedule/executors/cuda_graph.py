@@ -9,8 +9,9 @@ from typing import Any, Protocol
 
 import torch
 
-from recsys.errors import ScheduleError
+from recsys.errors import ConfigError
 from recsys.schedule.executors.base import Executor
+from recsys.schedule.executors.gemm_sms import gemm_sms
 from recsys.schedule.executors.graph_nodes import count_nodes
 from recsys.schedule.executors.streams import StreamExecutor
 from recsys.schedule.op import Kind, Op
@@ -29,6 +30,9 @@ class StaticInputs(Protocol):
 
     def load(self, static: Any, batch: Any) -> None:
         """Copy ``batch`` into ``static``, which ``allocate`` gave, on the current stream."""
+
+    def copy_labels(self, static: Any) -> Any:
+        """``static`` with labels and weights of its own, for a part that outlives the step."""
 
 
 @dataclass
@@ -54,7 +58,7 @@ class GraphReport:
 
 @dataclass
 class _Capture:
-    graph: torch.cuda.CUDAGraph
+    graph: Any
     static: Any
     frame: Any
     result: StepResult
@@ -96,9 +100,10 @@ class GraphExecutor(Executor):
         warmup_steps: eager steps before the first capture; a later signature gets twice as many, so that
             an epoch's short last batch is not captured for one use.
         strict: a fallback to eager steps is an error.
+        gemm_sms: multiprocessors that matrix products of a captured step are planned for; None for all.
 
     Raises:
-        ScheduleError: with ``strict``, where a warning would otherwise say why steps run eagerly.
+        ConfigError: with ``strict``, where a warning would otherwise say why steps run eagerly.
     """
 
     def __init__(
@@ -110,7 +115,9 @@ class GraphExecutor(Executor):
         outside: frozenset[str] = frozenset(),
         warmup_steps: int = 3,
         strict: bool = False,
+        gemm_sms: int | None = None,
     ) -> None:
+        self._gemm_sms = gemm_sms
         self.report = GraphReport()
         self._device = device
         self._inputs = inputs
@@ -157,7 +164,7 @@ class GraphExecutor(Executor):
 
     def _fall_back(self, why: str) -> None:
         if self._strict:
-            raise ScheduleError(f"schedule.strict: steps would run eagerly, because {why}")
+            raise ConfigError(f"schedule.strict: steps would run eagerly, because {why}")
         if self.report.fallback is None:
             warnings.warn(f"steps run eagerly, because {why}", stacklevel=3)
         self.report.fallback = why
@@ -179,49 +186,58 @@ class GraphExecutor(Executor):
         static = self._inputs.allocate(batch)
         self._inputs.load(static, batch)
         parts.begin(static)
-        frame = parts.suspend()
         # What runs before the graph runs for the real batch; the graph reads its outputs where they lie now.
-        parts.begin(batch)
         for op in split.before:
-            parts.forward(op.part)
-        outer = parts.suspend()
-        frame.outputs.update(outer.outputs)
-        graph = torch.cuda.CUDAGraph(keep_graph=True)
-        for generator in parts.generators():
-            graph.register_generator_state(generator)
-        parts.resume(frame)
+            parts.refresh(op.part, batch)
+        graph = self._new_graph(parts)
         try:
-            with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
+            with (
+                gemm_sms(self._gemm_sms),
+                torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"),
+            ):
                 self._eager.dispatch(program, parts, split.inside)
         finally:
-            frame = parts.suspend()
+            frame = parts.suspend(differentiable=self._outside)
         graph.instantiate()
         nodes = count_nodes(graph)
         self.report.captures += 1
         self.report.kernels = nodes["kernel"]
         self.report.copies = nodes["memcpy"] + nodes["memset"]
-        return _Capture(graph, static, frame, frame.result, _addresses(parts), parts.frozen_values())
+        return self._capture_of(graph, static, frame, parts)
+
+    def _new_graph(self, parts: CapturableParts) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph(keep_graph=True)
+        for generator in parts.generators():
+            graph.register_generator_state(generator)
+        return graph
+
+    def _capture_of(self, graph: Any, static: Any, frame: Any, parts: CapturableParts) -> _Capture:
+        return _Capture(graph, static, frame, frame.result, _addresses(parts), parts.frozen_values(self._outside))
+
+    def _launch(self, graph: Any) -> None:
+        graph.replay()
 
     def _replay(
         self, program: Program, parts: CapturableParts, capture: _Capture, batch: Any, *, fresh: bool
     ) -> StepResult:
         split = self._split(program)
+        parts.refresh_weights()
         if not fresh:
             self._inputs.load(capture.static, batch)
         parts.resume(capture.frame)
         if not fresh:
             for op in split.before:
                 parts.refresh(op.part, batch)
-        capture.graph.replay()
+        self._launch(capture.graph)
         with torch.autograd.set_multithreading_enabled(False):
             for op in split.after:
                 _run_after(op, parts)
-        parts.suspend()
+        parts.suspend(differentiable=self._outside)
         self.report.replays += 1
         return StepResult(dict(capture.result.losses), dict(capture.result.logits))
 
     def _moved(self, capture: _Capture, parts: CapturableParts) -> bool:
-        return capture.frozen != parts.frozen_values() or capture.addresses != _addresses(parts)
+        return capture.frozen != parts.frozen_values(self._outside) or capture.addresses != _addresses(parts)
 
     def _split(self, program: Program) -> _Split:
         if program.ops not in self._splits:
@@ -233,7 +249,7 @@ def split_around(program: Program, outside: frozenset[str]) -> _Split:
     """Cut a program into what runs before, inside and after a graph that leaves out ``outside``.
 
     Raises:
-        ScheduleError: an operation inside would have to run before or after one outside on the wrong side.
+        ConfigError: an operation inside would have to run before or after one outside on the wrong side.
     """
     before = tuple(op for op in program.ops if op.part in outside and op.kind is Kind.FORWARD)
     after = tuple(op for op in program.ops if op.part in outside and op.kind is not Kind.FORWARD)
@@ -241,10 +257,10 @@ def split_around(program: Program, outside: frozenset[str]) -> _Split:
     late = {(op.kind, op.part) for op in after}
     for op in before:
         if program.graph[op.part].inputs:
-            raise ScheduleError(f"part {op.part!r} cannot run outside of the graph, for it reads other parts")
+            raise ConfigError(f"part {op.part!r} cannot run outside of the graph, for it reads other parts")
     for op in inside:
         if late & set(program.dependencies(op)):
-            raise ScheduleError(f"{op} cannot be captured, for it follows an operation outside of the graph")
+            raise ConfigError(f"{op} cannot be captured, for it follows an operation outside of the graph")
     return _Split(before, inside, after)
 
 

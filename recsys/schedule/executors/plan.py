@@ -17,12 +17,14 @@ class PlannedOp:
         lane: where.
         waits: indices of launches on other lanes that must have ended.
         signals: whether another lane waits for this one.
+        away: updates of parts whose backward ran on another lane.
     """
 
     ops: tuple[Op, ...]
     lane: int
     waits: tuple[int, ...]
     signals: bool
+    away: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,11 +67,16 @@ def make_plan(program: Program, ops: tuple[Op, ...] | None = None) -> Plan:
         waits.append(tuple(sorted(fresh.values())))
     last = {group[0].lane: i for i, group in enumerate(groups) if group[0].lane != 0}
     signalled = {w for ws in waits for w in ws} | set(last.values())
+    home = {op.part: op.lane for op in program.ops if op.kind is Kind.BACKWARD}
     launches = tuple(
-        PlannedOp(group, group[0].lane, ws, i in signalled)
+        PlannedOp(group, group[0].lane, ws, i in signalled, _away(group, home))
         for i, (group, ws) in enumerate(zip(groups, waits, strict=True))
     )
     return Plan(launches, last)
+
+
+def _away(group: tuple[Op, ...], home: dict[str, int]) -> tuple[str, ...]:
+    return tuple(op.part for op in group if op.kind is Kind.UPDATE and op.lane != home.get(op.part, op.lane))
 
 
 def _group_updates(ops: tuple[Op, ...]) -> list[tuple[Op, ...]]:

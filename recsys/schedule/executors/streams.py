@@ -85,6 +85,11 @@ class StreamExecutor(Executor):
 
 def launch_ops(launch: PlannedOp, parts: StepParts) -> None:
     """Run one launch's operations; several updates at once where the parts can."""
+    if launch.away:
+        assert isinstance(parts, CapturableParts), "updates on another lane need parts that hold gradients"
+        # Freed on its own stream, a gradient could be overwritten while this one still reads it.
+        for part in launch.away:
+            parts.hold_gradients(part)
     if len(launch.ops) > 1 and launch.ops[0].kind is Kind.UPDATE and isinstance(parts, CapturableParts):
         with record_function("U:" + ",".join(op.part for op in launch.ops) + f"@{launch.lane}"):
             parts.update_many([op.part for op in launch.ops])

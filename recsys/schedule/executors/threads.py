@@ -29,6 +29,7 @@ class ThreadedExecutor(StreamExecutor):
         super().__init__(device, priorities)
         self._warmup_left = warmup_steps
         self._pool: ThreadPoolExecutor | None = None
+        self._size = 0
 
     def run(self, program: Program, parts: StepParts, batch: Any) -> StepResult:
         """Run one step; returns before the device is done.
@@ -47,8 +48,10 @@ class ThreadedExecutor(StreamExecutor):
         if self._warmup_left:
             super().issue(plan, parts, streams, start)
             return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(max_workers=max(1, len(plan.last)), thread_name_prefix="lane")
+        if self._pool is None or self._size < len(plan.last):
+            # A lane without a thread would wait for ever for one that waits for it.
+            self._size = len(plan.last)
+            self._pool = ThreadPoolExecutor(max_workers=max(1, self._size), thread_name_prefix="lane")
         crew = _Crew(plan, parts, streams, start)
         futures: list[Future[None]] = [self._pool.submit(crew.run_lane, lane) for lane in plan.last]
         crew.run_lane(0)

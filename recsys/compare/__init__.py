@@ -1,0 +1,1 @@
+"""Compare experiments over paired seeds and folds: plan, run, infer, report."""

@@ -1,0 +1,54 @@
+"""Refuse values that no run could use, before data is read or a model is built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recsys.config.cuts import resolve_cuts
+from recsys.config.target import check_target
+from recsys.errors import ConfigError
+from recsys.optim.dense import DenseOptimConfig
+from recsys.optim.lr_schedule import LrSchedule
+from recsys.sparse.sparse_arch import SparseConfig
+
+_AT_LEAST_ONE = (
+    "trainer.epochs",
+    "trainer.batch_size",
+    "trainer.evals_per_epoch",
+    "trainer.timing.rounds",
+    "trainer.timing.steps",
+)
+_WIDTHS = ("model.dense_arch.hidden", "model.over_arch.hidden", "model.local_head.hidden")
+_MAX_SEED = 2**63 - 1
+
+
+def check_config(cfg: dict[str, Any]) -> None:
+    """Check the values of a configuration whose keys and types are right.
+
+    Raises:
+        ConfigError: names the key, its value and what is valid.
+    """
+    for key in _AT_LEAST_ONE:
+        _require(cfg, key, lambda v: v >= 1, "must be at least 1")
+    _require(cfg, "trainer.patience", lambda v: v >= 0, "must be at least 0; 0 never stops early")
+    _require(cfg, "metrics.window_rows", lambda v: v is None or v >= 1, "must be at least 1, or null for all rows")
+    _require(cfg, "seed", lambda v: 0 <= v <= _MAX_SEED, f"must be in [0, {_MAX_SEED}]")
+    _require(cfg, "model.over_arch.dropout", lambda v: 0 <= v < 1, "must be in [0, 1)")
+    for key in _WIDTHS:
+        _require(cfg, key, lambda v: all(w >= 1 for w in v), "must be widths of at least 1, such as [64,32]")
+    resolve_cuts(cfg["model"])
+    check_target(cfg["data"], "data")
+    check_target(cfg["model"]["interaction"], "model.interaction")
+    for name, arch in cfg["model"]["archs"].items():
+        check_target(arch, f"model.archs.{name}")
+    SparseConfig(**cfg["sparse"])
+    DenseOptimConfig(**{k: v for k, v in cfg["optim"].items() if k != "lr_schedule"})
+    LrSchedule(**cfg["optim"]["lr_schedule"])
+
+
+def _require(cfg: dict[str, Any], key: str, holds: Any, rule: str) -> None:
+    value: Any = cfg
+    for name in key.split("."):
+        value = value[name]
+    if not holds(value):
+        raise ConfigError(f"{key}={value}: {rule}")
