@@ -36,8 +36,6 @@ from recsys.train.evaluator import evaluate
 from recsys.train.loop import Fit, LoopConfig
 from recsys.train.timing import Timing, time_interleaved
 
-_BASELINE_NAME = "baseline6"
-
 
 @dataclass(frozen=True)
 class Trial:
@@ -58,7 +56,7 @@ def baseline_config(cfg: Config) -> Config:
     base = copy.deepcopy(cfg)
     base["model"].update(detach=[], local_losses=[], embedding_grad_from="undetached", loss_weights={})
     base["schedule"].update(name="sequential", lanes={})
-    base["name"] = _BASELINE_NAME if len(cfg["model"]["archs"]) == 6 else f"{cfg['name']} end to end"
+    base["name"] = "baseline6" if cfg["name"] == "erase6" else f"{cfg['name']} end to end"
     return base
 
 
@@ -77,14 +75,15 @@ def run(cfg: Config, folder: Path) -> RunReport:
     baseline = _cached_or_trained(base_cfg, data, device, base_hash)
     same = erase_hash == base_hash
     erase = baseline if same else _train(cfg, data, device, erase_hash)
-    timing = _time(base_cfg, cfg, data, device)
+    timing = time_models([cfg] if same else [base_cfg, cfg], data, device)
     report = replace(
         _join(base_cfg, cfg, baseline, erase, data, device),
         baseline=_with_speed(baseline.report, timing, 0),
-        erase=_with_speed(erase.report, timing, 1),
-        speedup=Speedup.from_pairs(*timing.seconds),
+        erase=_with_speed(erase.report, timing, -1),
+        speedup=None if same else Speedup.from_pairs(*timing.seconds),
     )
     folder.mkdir(parents=True, exist_ok=True)
+    _write_config(cfg, folder)
     write_run(folder, report, _curve(baseline, erase))
     if not cfg["trainer"]["quiet"]:
         print_report(report)
@@ -112,10 +111,14 @@ def train_model(cfg: Config, folder: Path, data: DataSplits | None = None) -> Ru
     trial, predictions = _train_and_predict(cfg, data, device, fingerprint(cfg, data.fingerprint, device))
     report = _join(cfg, cfg, trial, trial, data, device)
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(cfg)))
+    _write_config(cfg, folder)
     predictions.write(folder / PREDICTIONS_NPZ)
     write_run(folder, report, _curve(trial, trial))
     return report
+
+
+def _write_config(cfg: Config, folder: Path) -> None:
+    write_atomic(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(cfg)))
 
 
 def _join(
@@ -201,10 +204,6 @@ def _train_and_predict(
         heads=test.compute_heads(),
     )
     return Trial(report, fitted.curve, fitted.best_rows), Predictions(*test.predictions())
-
-
-def _time(base_cfg: Config, cfg: Config, data: DataSplits, device: torch.device) -> Timing:
-    return time_models([base_cfg, cfg], data, device)
 
 
 def time_models(cfgs: Sequence[Config], data: DataSplits, device: torch.device) -> Timing:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys.config.cli import compose, to_plain
@@ -95,10 +100,21 @@ class Contender:
 
 
 def build_contender(
-    cfg: Config, spec: FeatureSpec, device: torch.device, *, compiled: bool = True, options: Config | None = None
+    cfg: Config,
+    spec: FeatureSpec,
+    device: torch.device,
+    *,
+    compiled: bool = True,
+    options: Config | None = None,
+    tables: nn.Module | None = None,
 ) -> Contender:
-    """Build the model of ``cfg`` with optimizers whose state lives on the device, and compile its parts."""
-    model = build_model(cfg, spec, device).train()
+    """Build the model of ``cfg`` with optimizers whose state lives on the device, and compile its parts.
+
+    ``tables`` is another model's sparse part to share.
+    """
+    model = build_model(cfg, spec if tables is None else bench_spec(2, len(spec.sparse)), device).train()
+    if tables is not None:
+        model.parts[SPARSE] = tables
     optim = DenseOptimConfig(**{k: v for k, v in cfg["optim"].items() if k != "lr_schedule"})
     optimizers = {n: optim.build(p) for n in model.graph.names if (p := model.dense_parameters(n))}
     make_capturable(optimizers, device)
@@ -204,3 +220,19 @@ def step_memory(runner: Runner, pool: Sequence[Batch]) -> int:
     runner(pool[0])
     torch.cuda.synchronize()
     return torch.cuda.max_memory_allocated() - start
+
+
+def profile_step(runner: Runner, pool: Sequence[Batch], steps: int = 1) -> dict[str, Any]:
+    """The Chrome trace of ``steps`` steps."""
+    for batch in pool[:3]:
+        runner(batch)
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+        for batch in pool[:steps]:
+            runner(batch)
+        torch.cuda.synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        trace: dict[str, Any] = json.loads(path.read_text())
+    return trace

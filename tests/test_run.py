@@ -28,6 +28,8 @@ SIDE = {
 }
 QUALITY = sorted(SIDE - {"rows_per_s", "peak_memory_bytes"})
 
+TWO = tuple(f"~model.archs.{name}" for name in ("mlp", "wukong", "attention", "masknet"))  # leaves cross and dot
+
 Start = Callable[..., RunReport]
 
 
@@ -86,21 +88,21 @@ def test_the_baseline_comes_from_the_cache_but_its_speed_never(
 
     monkeypatch.setattr(module, "time_interleaved", scripted)
     monkeypatch.setattr(module, "_train", spy)
-    first = start("+experiment=erase6")
+    first = start("+experiment=erase6", *TWO)
     # Another experiment with the same baseline finds it, too.
-    second = start("+experiment=heads6")
-    assert trained == ["baseline6", "erase6", "heads6"]
+    second = start("+experiment=heads6", *TWO)
+    assert trained == ["erase6 end to end", "erase6", "heads6"]
     assert not first.baseline_from_cache and second.baseline_from_cache
     one, two = first.to_dict()["baseline"], second.to_dict()["baseline"]
     assert quality(one) == quality(two)
     assert (one["rows_per_s"], two["rows_per_s"]) == (100.0, pytest.approx(100 / 3))
     assert (tmp_path / "run" / "curve.csv").read_text().count("baseline,") == 2
 
-    third = start("+experiment=erase6", "trainer.reuse_baseline=false")
-    assert not third.baseline_from_cache and trained[3:] == ["baseline6", "erase6"]
+    third = start("+experiment=erase6", *TWO, "trainer.reuse_baseline=false")
+    assert not third.baseline_from_cache and trained[3:] == ["erase6 end to end", "erase6"]
     assert quality(third.to_dict()["baseline"]) == quality(one), "a run repeats bit for bit"
     assert quality(third.to_dict()["erase"]) == quality(first.to_dict()["erase"])
-    assert not start("+experiment=erase6", "seed=1").baseline_from_cache
+    assert not start("+experiment=erase6", *TWO, "seed=1").baseline_from_cache
 
 
 def test_a_damaged_cache_is_told_and_trained_again(

@@ -18,6 +18,8 @@ from recsys.report import describe_environment
 _PACKAGE = Path(__file__).resolve().parents[1]
 # What these hold never changes a number: how progress is shown, where files go, how speed is timed.
 _WITHOUT_EFFECT = ("quiet", "cache_dir", "reuse_baseline", "timing", "device")
+# Rooms that show or compare figures and make none.
+_ROOMS_WITHOUT_EFFECT = ("report", "compare")
 
 
 def fingerprint(cfg: dict[str, Any], data_fingerprint: str, device: torch.device) -> str:
@@ -55,5 +57,7 @@ def _plain_cuts(model: dict[str, Any]) -> dict[str, Any]:
 def _code_hash() -> str:
     digest = hashlib.sha256()
     for path in sorted(_PACKAGE.rglob("*.py")):
+        if path.relative_to(_PACKAGE).parts[0] in _ROOMS_WITHOUT_EFFECT:
+            continue
         digest.update(str(path.relative_to(_PACKAGE)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()

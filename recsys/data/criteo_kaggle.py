@@ -139,9 +139,7 @@ class CriteoKaggle:
         if self.folds is None:
             return
         if self.test_path:
-            raise ConfigError(
-                f"data.folds={self.folds} and data.test_path both choose the test rows; set one null"
-            )
+            raise ConfigError(f"data.folds={self.folds} and data.test_path both choose the test rows; set one null")
         if not _is_count(self.folds) or self.folds < 2:
             raise ConfigError(f"data.folds={self.folds} must be an integer of at least 2, or null for one split")
         if isinstance(self.fold, bool) or not isinstance(self.fold, int) or not 0 <= self.fold < self.folds:

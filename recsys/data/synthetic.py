@@ -83,9 +83,9 @@ class SyntheticData:
         self._check("correlation", "in [0, 1)", _is_real(self, "correlation") and 0 <= self.correlation < 1)
         self._check("click_rate", "between 0 and 1", _is_real(self, "click_rate") and 0 < self.click_rate < 1)
         self._check("multi_hot", "at most 255", self.multi_hot <= 255)
-        self._check(
-            "train_rows", "small enough: all rows together below 2**59", self.row_offset + self.num_rows < _MAX_ROWS
-        )
+        self._check("train_rows", "small enough: all rows together below 2**59", self.num_rows < _MAX_ROWS)
+        ends_early = self.row_offset + self.num_rows < _MAX_ROWS
+        self._check("row_offset", "small enough: the last row below 2**59", ends_early)
 
     def _check(self, name: str, wanted: str, good: bool) -> None:
         if not good:

@@ -142,6 +142,11 @@ class RunReport:
             return None
         return 100 * (self.erase.ne / self.baseline.ne - 1)
 
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """The models to show: one where the experiment is its own baseline."""
+        return SIDES if self.baseline.config_hash != self.erase.config_hash else ("erase",)
+
     def side(self, side: Side) -> ModelReport:
         """The model under that key of ``report.json``."""
         return self.baseline if side == "baseline" else self.erase

@@ -8,14 +8,14 @@ from recsys.report.model import ModelReport, RunReport
 
 UNDEFINED = "undefined"
 NOT_THERE = "-"
-Row = tuple[str, str, str]
+Row = tuple[str, ...]
 
 
 def metric_rows(report: RunReport) -> list[Row]:
-    """``(metric, baseline, experiment)`` for quality, rows, speed and memory."""
+    """``(metric, <a cell for each of report.sides>)`` for quality, rows, speed and memory."""
 
     def row(label: str, show: Callable[[ModelReport], str]) -> Row:
-        return label, show(report.baseline), show(report.erase)
+        return (label, *(show(report.side(side)) for side in report.sides))
 
     return [
         row("NE", lambda m: decimals(m.ne, 5)),
@@ -32,19 +32,22 @@ def metric_rows(report: RunReport) -> list[Row]:
 
 
 def head_rows(report: RunReport) -> list[Row]:
-    """``(part, baseline, experiment)``: NE of every local head of either model."""
+    """``(part, <a cell for each of report.sides>)``: NE of every local head of either model."""
     names = dict.fromkeys([*report.baseline.heads, *report.erase.heads])
 
     def show(model: ModelReport, name: str) -> str:
         return decimals(model.heads[name], 5) if name in model.heads else NOT_THERE
 
-    return [(name, show(report.baseline, name), show(report.erase, name)) for name in names]
+    return [(name, *(show(report.side(side), name) for side in report.sides)) for name in names]
 
 
 def summary_lines(report: RunReport) -> list[str]:
     """What lies between the two models, a sentence each."""
     gap, speedup = report.ne_gap_percent, report.speedup
-    lines = [f"NE gap: {UNDEFINED}" if gap is None else f"NE gap: {gap:+.3f} % ({_verdict(gap)} than the baseline)"]
+    if len(report.sides) == 1:
+        lines = ["Nothing is detached and there is no local loss: the model is its own baseline"]
+    else:
+        lines = [_gap_line(gap)]
     if speedup is not None:
         lines.append(
             f"Speed: {speedup.median:.3f} times the baseline's rows/s "
@@ -71,6 +74,12 @@ def percent(value: float | None) -> str:
 
 def _mebi(num_bytes: int | None) -> float | None:
     return None if num_bytes is None else num_bytes / 2**20
+
+
+def _gap_line(gap_percent: float | None) -> str:
+    if gap_percent is None:
+        return f"NE gap: {UNDEFINED}"
+    return f"NE gap: {gap_percent:+.3f} % ({_verdict(gap_percent)} than the baseline)"
 
 
 def _verdict(gap_percent: float) -> str:

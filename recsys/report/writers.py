@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from recsys.report.atomic import write_atomic
 from recsys.report.curve import LearningCurve
-from recsys.report.model import SIDES, RunReport
+from recsys.report.model import RunReport
 from recsys.report.tables import Row, head_rows, metric_rows, summary_lines
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ def write_run(folder: Path, report: RunReport, curve: LearningCurve) -> None:
 
 def markdown(report: RunReport) -> str:
     """The text of ``report.md``."""
-    labels = [report.label(side) for side in SIDES]
+    labels = [report.label(side) for side in report.sides]
     parts = [
-        f"# {report.experiment} against {report.baseline_name}",
+        f"# {report.experiment}" + (f" against {report.baseline_name}" if len(report.sides) > 1 else ""),
         "\n".join(f"- {line}" for line in summary_lines(report)),
         _markdown_table(["metric", *labels], metric_rows(report)),
         f"![NE on validation rows over training rows seen]({CURVE_PNG})",
@@ -46,8 +46,8 @@ def markdown(report: RunReport) -> str:
         parts += ["## NE of the local heads", _markdown_table(["part", *labels], heads)]
     facts = {
         "detached": ", ".join(report.detached) or "nothing",
-        "seed": f"{report.baseline.seed} / {report.erase.seed}",
-        "config hash": f"{report.baseline.config_hash} / {report.erase.config_hash}",
+        "seed": " / ".join(str(report.side(side).seed) for side in report.sides),
+        "config hash": " / ".join(report.side(side).config_hash for side in report.sides),
         **{f"data: {key}": value for key, value in report.data_notes.items()},
         **report.environment,
     }
@@ -61,7 +61,7 @@ def print_report(report: RunReport, console: Console | None = None) -> None:
     from rich.table import Table
 
     console = console or Console()
-    labels = [report.label(side) for side in SIDES]
+    labels = [report.label(side) for side in report.sides]
     for first, rows in (("metric", metric_rows(report)), ("NE of local head", head_rows(report))):
         if not rows:
             continue

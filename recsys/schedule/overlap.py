@@ -32,7 +32,6 @@ class Span:
         stream: CUDA stream.
         op: ``str`` of the operation that launched it (``F:mlp@1``), or "" where none did.
         blocks: thread blocks of its grid; 0 for copies and fills.
-        node: order of capture in a replayed graph, or -1.
     """
 
     name: str
@@ -41,7 +40,6 @@ class Span:
     stream: int = 0
     op: str = ""
     blocks: int = 0
-    node: int = -1
 
     @property
     def duration(self) -> float:
@@ -86,7 +84,6 @@ def _span(event: Mapping[str, Any], launched: Mapping[int, str]) -> Span:
         stream=args.get("stream", 0),
         op=launched.get(args.get("correlation", -1), ""),
         blocks=x * y * z,
-        node=args.get("graph node id", -1),
     )
 
 
@@ -97,24 +94,53 @@ def _enclosing(ranges: Sequence[tuple[float, float, str]], ts: float) -> str:
     return ""
 
 
-def label_replay(replay: Sequence[Span], eager: Sequence[Span]) -> list[Span]:
+def label_replay(replay: Sequence[Span], eager: Sequence[Span], program: Program) -> list[Span]:
     """Give the kernels of one graph replay the operations of the same program's eager run.
 
-    Ranges are lost in a replay, but its nodes are numbered in the order of capture, which is the
-    order in which the eager run launches the same kernels.
+    Ranges are lost in a replay, but every operation launches the kernels that it launches eagerly, in
+    the same order, on one stream, and not before the operations that it depends on.
 
     Args:
-        replay: spans of one replay, with nodes.
-        eager: spans of one eager step, in launch order.
+        replay: spans of one replay, in order of their start.
+        eager: spans of one eager step, in order of launch.
+        program: the operations.
 
-    Raises:
-        ValueError: the two do not hold the same kernels.
+    Returns:
+        The replay's spans; ``op`` stays "" where no operation fits.
     """
-    ordered = sorted((s for s in replay if s.node >= 0), key=lambda s: s.node)
-    known = [s for s in eager if s.op]
-    if [s.name for s in ordered] != [s.name for s in known]:
-        raise ValueError(f"the replay has {len(ordered)} kernels and the eager step {len(known)}, or other ones")
-    return sorted((replace(s, op=k.op) for s, k in zip(ordered, known, strict=True)), key=lambda s: s.start)
+    matcher = _Matcher(eager, program)
+    return [replace(span, op=matcher.find(span)) for span in replay]
+
+
+class _Matcher:
+    def __init__(self, eager: Sequence[Span], program: Program) -> None:
+        self._left: dict[str, list[tuple[str, int]]] = {}
+        for span in eager:
+            if span.op:
+                self._left.setdefault(span.op, []).append((span.name, span.blocks))
+        for kernels in self._left.values():
+            kernels.reverse()
+        self._begun: set[str] = set()
+        self._on_stream: dict[int, str] = {}
+        lanes = {(op.kind, op.part): str(op) for op in program.ops}
+        self._needs = {str(op): [lanes[d] for d in program.dependencies(op)] for op in program.ops}
+
+    def find(self, span: Span) -> str:
+        key = (span.name, span.blocks)
+        fitting = [op for op, left in self._left.items() if left and left[-1] == key and self._may_run(op)]
+        if not fitting:
+            return ""
+        here = self._on_stream.get(span.stream)
+        elsewhere = {op for stream, op in self._on_stream.items() if stream != span.stream}
+        fitting.sort(key=lambda op: (op != here, op in elsewhere and op in self._begun, op not in self._begun))
+        chosen = fitting[0]
+        self._left[chosen].pop()
+        self._begun.add(chosen)
+        self._on_stream[span.stream] = chosen
+        return chosen
+
+    def _may_run(self, op: str) -> bool:
+        return op in self._begun or all(not self._left.get(need) for need in self._needs.get(op, []))
 
 
 def union(spans: Iterable[Span]) -> Intervals:
@@ -195,15 +221,19 @@ def measure_overlap(spans: Sequence[Span], early: Collection[str], alone: Sequen
     )
 
 
-def op_durations(spans: Sequence[Span]) -> dict[str, float]:
-    """Time of each operation in a trace of one lane: kernels and the gaps between them, by ``str(op)`` without lane."""
-    times: dict[str, float] = {}
-    previous: Span | None = None
-    for span in sorted(spans, key=lambda s: s.start):
-        key = span.op.split("@")[0]
-        gap = max(0.0, span.start - previous.end) if previous is not None else 0.0
-        times[key] = times.get(key, 0.0) + span.duration + gap
-        previous = span
+def op_durations(spans: Sequence[Span]) -> dict[str, tuple[float, int]]:
+    """Summed kernel time and number of kernels by operation, lane left out (``F:mlp``).
+
+    A joint update is shared out evenly over its parts.
+    """
+    times: dict[str, tuple[float, int]] = {}
+    for span in spans:
+        kind, _, rest = span.op.partition(":")
+        parts = rest.split("@")[0].split(",")
+        for part in parts:
+            key = f"{kind}:{part}"
+            time, number = times.get(key, (0.0, 0))
+            times[key] = (time + span.duration / len(parts), number + 1)
     return times
 
 

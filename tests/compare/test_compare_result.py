@@ -16,7 +16,6 @@ from recsys.compare.runner import Finished, Key
 from recsys.compare.tables import print_comparison, write_comparison
 from recsys.compare.verdict import Word
 from recsys.errors import DataError
-from recsys.metrics import ne
 from recsys.report.plots import style
 
 from .conftest import MakeRun, config_of
@@ -150,7 +149,7 @@ def test_forest_shows_intervals_and_margin(comparison: Comparison) -> None:
     with style():
         axes = Figure().subplots()
         draw_forest(axes, comparison)
-    drawn = [tuple(line.get_xdata()) for line in axes.get_lines()]
+    drawn = [tuple(np.asarray(line.get_xdata())) for line in axes.get_lines()]
     for gap in comparison.gaps:
         assert tuple(gap.interval) in drawn
         assert tuple(np.mean(gap.values, axis=1)) in drawn

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped, unused-ignore]
 
-from recsys.config import cli
 from recsys.config.cli import check_overrides, compose, main, to_plain
 from recsys.errors import ConfigError, DataError
 
@@ -111,8 +112,8 @@ def test_a_user_error_inside_the_run_is_one_message_and_status_1(
 def test_runs_of_one_second_and_one_process_get_folders_of_their_own(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli.time, "strftime", lambda form: "2026-01-01/12-00-00")
-    monkeypatch.setattr(cli.os, "getpid", lambda: 7)
+    monkeypatch.setattr(time, "strftime", lambda form: "2026-01-01/12-00-00")
+    monkeypatch.setattr(os, "getpid", lambda: 7)
     folders = [call(monkeypatch, "name=one")[0][1] for _ in range(2)]
     assert len(set(folders)) == 2
     for folder in folders:
@@ -148,7 +149,8 @@ def test_help_shows_groups_and_examples_and_imports_nothing_heavy(tmp_path: Path
         f"sys.argv = [{str(ROOT / 'train.py')!r}, '+experiment=erase6', '--help']\n"
         f"sys.path.insert(0, {str(ROOT)!r})\n"
         "try:\n    runpy.run_path(sys.argv[0], run_name='__main__')\n"
-        "finally:\n    print('loaded', sorted({'torch', 'torchrec', 'numpy', 'pandas', 'matplotlib'} & set(sys.modules)))\n"
+        "finally:\n    heavy = {'torch', 'torchrec', 'numpy', 'pandas', 'matplotlib'}\n"
+        "    print('loaded', sorted(heavy & set(sys.modules)))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "python train.py +experiment=erase6" in done.stdout

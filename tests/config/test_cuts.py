@@ -15,7 +15,7 @@ ABC = ("a", "b", "c")
 
 def model(**changes: Any) -> dict[str, Any]:
     plain: dict[str, Any] = {
-        "archs": dict.fromkeys(ABC, {}),
+        "archs": {key: {} for key in ABC},
         "detach": [],
         "local_losses": "detached",
         "embedding_grad_from": "undetached",
@@ -100,6 +100,6 @@ def test_a_wrong_name_or_weight_is_refused(changes: dict[str, Any], message: str
     ],
 )
 def test_cuts_that_cannot_train_are_refused(archs: tuple[str, ...], changes: dict[str, Any], message: str) -> None:
-    cuts = resolve_cuts(model(archs=dict.fromkeys(archs, {}), **changes))
+    cuts = resolve_cuts(model(archs={key: {} for key in archs}, **changes))
     with pytest.raises(ConfigError, match=message):
         build_graph(archs, cuts, has_dense=True)

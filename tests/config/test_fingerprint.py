@@ -10,6 +10,7 @@ import torch
 
 from recsys.config import fingerprint as module
 from recsys.config.fingerprint import fingerprint
+from recsys.report import describe_environment
 from tests.reference.tiny_run import changed, tiny_config
 
 CPU = torch.device("cpu")
@@ -100,7 +101,7 @@ def test_rows_code_versions_and_threads_are_part_of_it(base: dict[str, Any], mon
 def test_the_commit_is_not_part_of_it(base: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit that changes only documents leaves the figures as they are; the source's own hash is finer."""
     before = fingerprint(base, "rows", CPU)
-    there = module.describe_environment(CPU)
+    there = describe_environment(CPU)
     monkeypatch.setattr(module, "describe_environment", lambda device: {**there, "git_commit": "c0ffee"})
     assert fingerprint(base, "rows", CPU) == before
 

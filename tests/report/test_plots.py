@@ -49,6 +49,11 @@ def test_lines_labels_and_colours(report: RunReport, curve: LearningCurve) -> No
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("training rows seen", "normalized entropy (NE)")
 
 
+def test_the_test_mark_stands_where_the_reported_state_was(report: RunReport, curve: LearningCurve) -> None:
+    axes = draw(report, dataclasses.replace(curve, best_rows={"baseline": 2000}))
+    assert (xs(axes, 1), xs(axes, 3)) == ([2000], [4000])
+
+
 def test_warm_up_does_not_set_the_scale(report: RunReport, curve: LearningCurve) -> None:
     low, high = draw(report, curve).get_ylim()
     assert low < 0.75

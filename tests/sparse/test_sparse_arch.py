@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -18,8 +19,8 @@ SPEC = FeatureSpec((), (SparseFeature("a", 9), SparseFeature("b", 30, max_length
 DIM, ROWS = 8, 6
 
 
-def make(spec: FeatureSpec = SPEC, seed: int = 5, **changes: object) -> SparseArch:
-    config = SparseConfig(**{"embedding_dim": DIM, "lr": 0.1, **changes})  # type: ignore[arg-type]
+def make(spec: FeatureSpec = SPEC, seed: int = 5, **changes: Any) -> SparseArch:
+    config = SparseConfig(**{"embedding_dim": DIM, "lr": 0.1, **changes})
     return SparseArch(spec, config, seed=seed, device=CPU)
 
 
@@ -42,7 +43,7 @@ def keyed(features: Sequence[Sequence[Sequence[int]]], spec: FeatureSpec = SPEC)
 
 
 def tables(arch: SparseArch) -> dict[str, torch.Tensor]:
-    return {n: bag.weight.detach().clone() for n, bag in arch.collection.embedding_bags.items()}  # type: ignore[operator]
+    return {n: bag.weight.detach().clone() for n, bag in arch.collection.embedding_bags.items()}
 
 
 def plain_lookup(weights: dict[str, torch.Tensor], features: Sequence[Sequence[Sequence[int]]]) -> torch.Tensor:
@@ -66,7 +67,10 @@ def test_lookup_sums_the_rows_of_every_bag() -> None:
 
 
 class WrittenOut:
-    """Plain tables with the update spelled out: a sum of mean squares for each row, as in FBGEMM's EXACT_ROWWISE_ADAGRAD."""
+    """Plain tables with the update spelled out.
+
+    Rowwise Adagrad keeps one sum of mean squared gradients for each row (FBGEMM's EXACT_ROWWISE_ADAGRAD).
+    """
 
     def __init__(self, weights: dict[str, torch.Tensor], optimizer: str, eps: float) -> None:
         self.weights = {n: w.clone().requires_grad_() for n, w in weights.items()}
@@ -155,6 +159,6 @@ def test_state_can_be_put_back() -> None:
         ({"eps": -1.0}, r"sparse\.eps=-1\.0 .*must be at least 0"),
     ],
 )
-def test_a_configuration_that_cannot_work_is_refused(changes: dict[str, object], message: str) -> None:
+def test_a_configuration_that_cannot_work_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make(**changes)

@@ -11,6 +11,7 @@ import torch
 
 from recsys.data.source import DataSplits
 from recsys.errors import NonFiniteError
+from recsys.metrics import RunningNE
 from recsys.models.recommender import MAIN_PATH, OVER, SPARSE, Recommender
 from recsys.optim.lr_schedule import LrSchedule
 from recsys.schedule import builders
@@ -155,7 +156,7 @@ def test_dense_features_that_are_not_finite_name_the_first_part_that_saw_them() 
 def test_the_window_of_the_progress_display_comes_from_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     windows: list[int | None] = []
 
-    class Spy(loop.RunningNE):
+    class Spy(RunningNE):
         def __init__(self, window_rows: int | None = None) -> None:
             windows.append(window_rows)
             super().__init__(window_rows)

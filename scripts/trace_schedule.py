@@ -1,0 +1,151 @@
+"""Trace two schedules of an experiment on a GPU: Chrome traces, overlap metrics, and a timeline of both.
+
+    python -m scripts.trace_schedule --experiment bench_proxy --batch-size 512 --out DIR
+
+Writes ``serial.json`` and ``erase.json`` (Chrome/Perfetto), ``overlap.json`` and ``timeline.png``. Both are replays of
+one CUDA graph; which operation a kernel belongs to is read off an eager step of the same program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from recsys.schedule.factory import ScheduleConfig
+from recsys.schedule.overlap import (
+    Span,
+    achieved_fraction,
+    critical_path,
+    label_replay,
+    load_spans,
+    measure_overlap,
+    op_durations,
+)
+from scripts.schedule_lab import (
+    Contender,
+    Runner,
+    baseline_of,
+    batch_pool,
+    bench_spec,
+    build_contender,
+    build_runner,
+    interleave,
+    load_config,
+    median,
+    profile_step,
+    warm_up,
+)
+
+_COLOURS = {"F": "#4878a8", "B": "#d97b3f", "U": "#5b9a5b", "": "#b0b0b0"}
+_STEPS = 4
+
+
+def replay_spans(runner: Runner, pool: Sequence[Any], eager_name: str) -> tuple[list[Span], dict[str, Any]]:
+    """Labelled spans of one replay in the middle of several, and the trace of all of them."""
+    eager = build_runner(runner.contender, ScheduleConfig(eager_name, early_update=True))
+    eager.program = runner.program
+    launched = load_spans(profile_step(eager, pool))
+    trace = profile_step(runner, pool, _STEPS)
+    spans = load_spans(trace)
+    each = len(spans) // _STEPS
+    one = spans[-each:]
+    labelled = label_replay(one, sorted(launched, key=lambda s: s.start), runner.program)
+    return labelled, trace
+
+
+def draw(rows: Sequence[tuple[str, list[Span]]], path: Path) -> None:
+    """Lanes by time, one panel a schedule, forward, backward and update coloured."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+    from matplotlib.patches import Patch
+
+    figure, axes = plt.subplots(len(rows), 1, figsize=(11, 5.6), sharex=True, constrained_layout=True)
+    for axis, (title, spans) in zip(axes, rows, strict=True):
+        lanes = sorted({s.part for s in spans if s.part}, key=lambda p: min(x.start for x in spans if x.part == p))
+        at = {part: len(lanes) - 1 - i for i, part in enumerate(lanes)}
+        begin = spans[0].start
+        for span in spans:
+            if span.part:
+                axis.broken_barh([(span.start - begin, span.duration)], (at[span.part] - 0.4, 0.8),
+                                 color=_COLOURS[span.phase], linewidth=0)  # fmt: skip
+        axis.set_yticks(list(at.values()), list(at))
+        axis.set_title(title, loc="left", fontsize=10)
+        axis.tick_params(labelsize=8)
+    axes[-1].set_xlabel("microseconds")
+    names = {"F": "forward", "B": "backward", "U": "update"}
+    axes[0].legend(handles=[Patch(color=_COLOURS[k], label=v) for k, v in names.items()], fontsize=8, loc="lower right")
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def main() -> None:
+    """Trace, measure and draw."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--experiment", default="bench_proxy")
+    parser.add_argument("--batch-size", type=int, default=512)
+    parser.add_argument("--gemm-sms", type=int, default=44)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("overrides", nargs="*")
+    args = parser.parse_args()
+    out = Path(args.out)
+    out.mkdir(parents=True, exist_ok=True)
+    device = torch.device("cuda")
+    cfg = load_config(args.experiment, args.overrides)
+    pool = batch_pool(bench_spec(), args.batch_size, 16, device)
+    base = build_contender(baseline_of(cfg), bench_spec(), device)
+    model = build_contender(cfg, bench_spec(), device)
+    early: dict[str, Any] = {"early_update": True, "strict": True}
+    rows = {
+        "baseline": _ready(base, ScheduleConfig("sequential_graph", strict=True), "baseline6 + sequential_graph", pool),
+        "serial": _ready(model, ScheduleConfig("sequential_graph", strict=True), "erase + sequential_graph", pool),
+        "erase": _ready(
+            model, ScheduleConfig("erase_graph", gemm_sms=args.gemm_sms, **early), "erase + erase_graph", pool
+        ),
+    }
+    interleave(list(rows.values()), pool, 2, 200)
+    times = {name: median(r.times_ms) for name, r in rows.items()}
+    spans: dict[str, list[Span]] = {}
+    for name, runner in rows.items():
+        spans[name], trace = replay_spans(runner, pool, "sequential" if name != "erase" else "erase_blocking")
+        (out / f"{name}.json").write_text(json.dumps(trace))
+    report = _report(rows, spans, times)
+    (out / "overlap.json").write_text(json.dumps(report, indent=1))
+    draw(
+        [(f"{rows[n].label}: {times[n]:.2f} ms a step", spans[n]) for n in ("baseline", "erase")], out / "timeline.png"
+    )
+    print(json.dumps(report, indent=1))
+
+
+def _ready(contender: Contender, schedule: ScheduleConfig, label: str, pool: Sequence[Any]) -> Runner:
+    runner = build_runner(contender, schedule, label)
+    warm_up(runner, pool)
+    return runner
+
+
+def _report(rows: dict[str, Runner], spans: dict[str, list[Span]], times: dict[str, float]) -> dict[str, Any]:
+    program = rows["erase"].program
+    detached = {p for p in program.graph.names if program.graph.backward_is_early(p) and p != "over"}
+    alone = spans["serial"]
+    gap = max(0.0, times["serial"] * 1e3 - sum(s.duration for s in alone)) / len(alone)
+    limit, path = critical_path(program, {k: d + gap * n for k, (d, n) in op_durations(alone).items()})
+    return {
+        "median_ms": times,
+        "unlabelled": {n: sum(not s.op for s in found) for n, found in spans.items()},
+        "overlap": asdict(measure_overlap(spans["erase"], detached, alone)),
+        "critical_path_us": limit,
+        "critical_path": path,
+        "eta": achieved_fraction(times["serial"] * 1e3, times["erase"] * 1e3, limit),
+        "timeline": {n: [[s.op, s.start - f[0].start, s.duration, s.stream] for s in f] for n, f in spans.items()},
+    }
+
+
+if __name__ == "__main__":
+    main()
