@@ -24,7 +24,8 @@ def _best(rows: dict[str, Any], prefix: str) -> float:
 def _summary(results: Sequence[dict[str, Any]]) -> list[str]:
     lines = [
         "| B | baseline6 sequential_graph ms | baseline6 branch_graph ms | erase sequential_graph ms "
-        "| erase erase_graph ms | erase_graph over baseline6 sequential_graph | of that, work removed | of that, overlap "
+        "| erase erase_graph ms | erase_graph over baseline6 sequential_graph | of that, work removed "
+        "| of that, overlap "
         "| erase_graph over baseline6 branch_graph |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
@@ -40,7 +41,7 @@ def _summary(results: Sequence[dict[str, Any]]) -> list[str]:
 
 def _limits(results: Sequence[dict[str, Any]]) -> list[str]:
     lines = [
-        "| B | longest dependency path ms | saturation bound ms | kernels | eta | peak of step, baseline6 MiB "
+        "| B | longest dependency path ms | saturation estimate ms | kernels | eta | peak of step, baseline6 MiB "
         "| erase MiB | ratio |",
         "|---|---|---|---|---|---|---|---|",
     ]

@@ -1,8 +1,8 @@
-"""Trace two schedules of an experiment on a GPU: Chrome traces, overlap metrics, and a timeline of both.
+"""Trace an experiment under two schedules on a GPU: Chrome traces, overlap metrics, and a timeline of both.
 
     python -m scripts.trace_schedule --experiment bench_proxy --batch-size 512 --out DIR
 
-Writes ``serial.json`` and ``erase.json`` (Chrome/Perfetto), ``overlap.json`` and ``timeline.png``. Both are replays of
+Writes ``serial.json`` (``sequential_graph``) and ``erase.json`` (``erase_graph``) (Chrome/Perfetto), ``overlap.json`` and ``timeline.png``. Both are replays of
 one CUDA graph; which operation a kernel belongs to is read off an eager step of the same program.
 """
 
@@ -11,12 +11,14 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from recsys.schedule.executors.gemm_sms import gemm_sms
+from recsys.schedule.executors.streams import StreamExecutor
 from recsys.schedule.factory import ScheduleConfig
 from recsys.schedule.overlap import (
     Span,
@@ -26,11 +28,12 @@ from recsys.schedule.overlap import (
     load_spans,
     measure_overlap,
     op_durations,
+    saturation_estimate,
 )
+from recsys.train.static_batch import StaticBatches
 from scripts.schedule_lab import (
     Contender,
     Runner,
-    baseline_of,
     batch_pool,
     bench_spec,
     build_contender,
@@ -46,17 +49,19 @@ _COLOURS = {"F": "#4878a8", "B": "#d97b3f", "U": "#5b9a5b", "": "#b0b0b0"}
 _STEPS = 4
 
 
-def replay_spans(runner: Runner, pool: Sequence[Any], eager_name: str) -> tuple[list[Span], dict[str, Any]]:
-    """Labelled spans of one replay in the middle of several, and the trace of all of them."""
-    eager = build_runner(runner.contender, ScheduleConfig(eager_name, early_update=True))
-    eager.program = runner.program
-    launched = load_spans(profile_step(eager, pool))
+def replay_spans(runner: Runner, pool: Sequence[Any], sms: int) -> tuple[list[Span], dict[str, Any]]:
+    """Labelled spans of the last of several replays, and the trace of all of them."""
+    device = runner.contender.device
+    inputs = StaticBatches(runner.contender.spec)
+    static = inputs.allocate(pool[0])
+    inputs.load(static, pool[0])
+    eager = replace(runner, executor=StreamExecutor(device))
+    with gemm_sms(sms or None):
+        launched = load_spans(profile_step(eager, [static] * 4))
     trace = profile_step(runner, pool, _STEPS)
     spans = load_spans(trace)
     each = len(spans) // _STEPS
-    one = spans[-each:]
-    labelled = label_replay(one, sorted(launched, key=lambda s: s.start), runner.program)
-    return labelled, trace
+    return label_replay(spans[-each:], launched, runner.program), trace
 
 
 def draw(rows: Sequence[tuple[str, list[Span]]], path: Path) -> None:
@@ -69,6 +74,7 @@ def draw(rows: Sequence[tuple[str, list[Span]]], path: Path) -> None:
 
     figure, axes = plt.subplots(len(rows), 1, figsize=(11, 5.6), sharex=True, constrained_layout=True)
     for axis, (title, spans) in zip(axes, rows, strict=True):
+        spans = [s if "," not in s.part else replace(s, op="U:updates@0") for s in spans]
         lanes = sorted({s.part for s in spans if s.part}, key=lambda p: min(x.start for x in spans if x.part == p))
         at = {part: len(lanes) - 1 - i for i, part in enumerate(lanes)}
         begin = spans[0].start
@@ -100,11 +106,9 @@ def main() -> None:
     device = torch.device("cuda")
     cfg = load_config(args.experiment, args.overrides)
     pool = batch_pool(bench_spec(), args.batch_size, 16, device)
-    base = build_contender(baseline_of(cfg), bench_spec(), device)
     model = build_contender(cfg, bench_spec(), device)
     early: dict[str, Any] = {"early_update": True, "strict": True}
     rows = {
-        "baseline": _ready(base, ScheduleConfig("sequential_graph", strict=True), "baseline6 + sequential_graph", pool),
         "serial": _ready(model, ScheduleConfig("sequential_graph", strict=True), "erase + sequential_graph", pool),
         "erase": _ready(
             model, ScheduleConfig("erase_graph", gemm_sms=args.gemm_sms, **early), "erase + erase_graph", pool
@@ -114,13 +118,11 @@ def main() -> None:
     times = {name: median(r.times_ms) for name, r in rows.items()}
     spans: dict[str, list[Span]] = {}
     for name, runner in rows.items():
-        spans[name], trace = replay_spans(runner, pool, "sequential" if name != "erase" else "erase_blocking")
+        spans[name], trace = replay_spans(runner, pool, args.gemm_sms if name == "erase" else 0)
         (out / f"{name}.json").write_text(json.dumps(trace))
     report = _report(rows, spans, times)
     (out / "overlap.json").write_text(json.dumps(report, indent=1))
-    draw(
-        [(f"{rows[n].label}: {times[n]:.2f} ms a step", spans[n]) for n in ("baseline", "erase")], out / "timeline.png"
-    )
+    draw([(f"{rows[n].label}: {times[n]:.2f} ms a step", spans[n]) for n in rows], out / "timeline.png")
     print(json.dumps(report, indent=1))
 
 
@@ -141,6 +143,7 @@ def _report(rows: dict[str, Runner], spans: dict[str, list[Span]], times: dict[s
         "unlabelled": {n: sum(not s.op for s in found) for n, found in spans.items()},
         "overlap": asdict(measure_overlap(spans["erase"], detached, alone)),
         "critical_path_us": limit,
+        "saturation_us": saturation_estimate(alone, torch.cuda.get_device_properties(0).multi_processor_count),
         "critical_path": path,
         "eta": achieved_fraction(times["serial"] * 1e3, times["erase"] * 1e3, limit),
         "timeline": {n: [[s.op, s.start - f[0].start, s.duration, s.stream] for s in f] for n, f in spans.items()},

@@ -51,7 +51,13 @@ def quality(side: dict[str, Any]) -> dict[str, Any]:
 def test_erase6_end_to_end(start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = start("+experiment=erase6", "data.test_rows=100", "trainer.quiet=false")
     folder = tmp_path / "run"
-    assert {p.name for p in folder.iterdir()} == {"report.json", "report.md", "curve.csv", "learning_curve.png"}
+    assert {p.name for p in folder.iterdir()} == {
+        "report.json",
+        "report.md",
+        "curve.csv",
+        "learning_curve.png",
+        "config.yaml",
+    }
     raw = json.loads((folder / "report.json").read_text())
     assert set(raw["baseline"]) == set(raw["erase"]) == SIDE
     for side, heads in (("baseline", set()), ("erase", SIX)):
@@ -66,6 +72,7 @@ def test_erase6_end_to_end(start: Start, tmp_path: Path, capsys: pytest.CaptureF
     assert raw["detached"] == sorted(SIX) and raw["baseline_name"] == "baseline6" and raw["schedule"] == "erase"
     assert raw["bayes_ne"] < 1 and raw["speedup"]["pairs"] == 2
     record = RunRecord(folder)
+    assert record.config["model"]["detach"] == "all"
     assert record.report == report and [p.rows for p in record.curve.erase] == [64, 192]
     shown = capsys.readouterr().out
     assert "baseline6 (sequential)" in shown and f"written to {folder}" in shown
@@ -91,7 +98,7 @@ def test_the_baseline_comes_from_the_cache_but_its_speed_never(
     first = start("+experiment=erase6", *TWO)
     # Another experiment with the same baseline finds it, too.
     second = start("+experiment=heads6", *TWO)
-    assert trained == ["erase6 end to end", "erase6", "heads6"]
+    assert trained == ["baseline6", "erase6", "heads6"]
     assert not first.baseline_from_cache and second.baseline_from_cache
     one, two = first.to_dict()["baseline"], second.to_dict()["baseline"]
     assert quality(one) == quality(two)
@@ -99,7 +106,7 @@ def test_the_baseline_comes_from_the_cache_but_its_speed_never(
     assert (tmp_path / "run" / "curve.csv").read_text().count("baseline,") == 2
 
     third = start("+experiment=erase6", *TWO, "trainer.reuse_baseline=false")
-    assert not third.baseline_from_cache and trained[3:] == ["erase6 end to end", "erase6"]
+    assert not third.baseline_from_cache and trained[3:] == ["baseline6", "erase6"]
     assert quality(third.to_dict()["baseline"]) == quality(one), "a run repeats bit for bit"
     assert quality(third.to_dict()["erase"]) == quality(first.to_dict()["erase"])
     assert not start("+experiment=erase6", *TWO, "seed=1").baseline_from_cache
@@ -148,9 +155,8 @@ def test_the_baseline_detaches_nothing_and_has_no_local_losses() -> None:
     assert cfg["model"]["detach"] == "all", "the experiment's own configuration stays"
 
 
-def test_the_baseline_of_another_architecture_has_another_name() -> None:
+def test_the_baseline_of_another_experiment_has_another_name() -> None:
     assert baseline_config(tiny_config("+experiment=dlrm"))["name"] == "dlrm end to end"
-    assert baseline_config(tiny_config("+experiment=erase6", "~model.archs.dot"))["name"] == "erase6 end to end"
 
 
 @pytest.mark.parametrize(

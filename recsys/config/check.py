@@ -7,6 +7,7 @@ from typing import Any
 from recsys.config.cuts import resolve_cuts
 from recsys.config.target import check_target
 from recsys.errors import ConfigError
+from recsys.models.recommender import MAIN_PATH
 from recsys.optim.dense import DenseOptimConfig
 from recsys.optim.lr_schedule import LrSchedule
 from recsys.sparse.sparse_arch import SparseConfig
@@ -41,9 +42,21 @@ def check_config(cfg: dict[str, Any]) -> None:
     check_target(cfg["model"]["interaction"], "model.interaction")
     for name, arch in cfg["model"]["archs"].items():
         check_target(arch, f"model.archs.{name}")
+    _check_lanes(cfg["schedule"], [*cfg["model"]["archs"], *sorted(MAIN_PATH)])
     SparseConfig(**cfg["sparse"])
     DenseOptimConfig(**{k: v for k, v in cfg["optim"].items() if k != "lr_schedule"})
     LrSchedule(**cfg["optim"]["lr_schedule"])
+
+
+def _check_lanes(schedule: dict[str, Any], parts: list[str]) -> None:
+    lanes = schedule["lanes"]
+    if lanes and schedule["name"].startswith("sequential"):
+        raise ConfigError(f"schedule.lanes: schedule.name={schedule['name']} has no lanes; use schedule=erase")
+    for part, lane in lanes.items():
+        if part not in parts:
+            raise ConfigError(f"schedule.lanes.{part}: there is no part {part!r}; valid are {', '.join(parts)}")
+        if lane < 1:
+            raise ConfigError(f"schedule.lanes.{part}={lane}: must be at least 1, for lane 0 is the main one")
 
 
 def _require(cfg: dict[str, Any], key: str, holds: Any, rule: str) -> None:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys.data.parquet_shard import LABEL, WEIGHT, Layout, flat_values, list_values
-from recsys.data.shuffle import Span
 from recsys.errors import DataError
 from recsys.features import SparseFeature
 from recsys.types import Batch
@@ -75,33 +74,33 @@ class Block:
             f.name: {} for f in layout.spec.sparse if f.max_length > 1
         }
 
-    def fill(self, at: int, span: Span, table: Any, place: str) -> None:
-        """Check a row group and copy the rows of ``span`` to the positions from ``at`` on.
+    def fill(self, at: int, rows: Rows, table: Any, place: str) -> None:
+        """Check a row group and copy some of its rows to the positions from ``at`` on.
 
         Raises:
             DataError: a null, an id outside its table, a dense value that is not finite, a label other than 0 and 1,
                 a weight that is not positive; names ``place``, row and column.
         """
-        rows, here = slice(span.start, span.stop), slice(at, at + span.num_rows)
+        here = slice(at, at + (rows.stop - rows.start if isinstance(rows, slice) else len(rows)))
         labels = flat_values(table, LABEL, place)
         _check((labels == 0) | (labels == 1), labels, place, LABEL, "is neither 0 nor 1")
-        self.labels_R[here] = labels[rows]
+        _copy(labels, rows, self.labels_R[here])
         if self.weights_R is not None:
             weights = flat_values(table, WEIGHT, place)
             # A weight of 0 would be taken for padding and leave the row out of evaluations.
             _check(np.isfinite(weights) & (weights > 0), weights, place, WEIGHT, "is not a positive number")
-            self.weights_R[here] = weights[rows]
+            _copy(weights, rows, self.weights_R[here])
         for n, name in enumerate(self._layout.spec.dense):
             values = flat_values(table, name, place)
             _check(np.isfinite(values), values, place, name, "is not finite")
-            self.dense_NR[n, here] = values[rows]
+            _copy(values, rows, self.dense_NR[n, here])
         for feature in self._layout.spec.sparse:
             if feature.max_length == 1:
                 ids = flat_values(table, feature.name, place)
                 _check_ids(ids, feature, place)
-                self.ids_GR[self.one_hot[feature.name], here] = ids[rows]
+                _copy(ids, rows, self.ids_GR[self.one_hot[feature.name], here])
             else:
-                self._lists[feature.name][at] = _checked_lists(table, feature, span, place)
+                self._lists[feature.name][at] = _checked_lists(table, feature, place).take(rows)
 
     def join(self, order: NDArray[np.int64] | None) -> Block:
         """Finish the block, once every span is filled in; ``order`` as in the attribute."""
@@ -214,8 +213,15 @@ def _take(columns: NDArray[Any], rows: Rows) -> NDArray[Any]:
     return np.take(columns, rows, axis=1)
 
 
-def _checked_lists(table: Any, feature: SparseFeature, span: Span, place: str) -> tuple[Ids, Ids]:
-    """Values and lengths of the rows of ``span``."""
+def _copy(column: NDArray[Any], rows: Rows, out: NDArray[Any]) -> None:
+    if isinstance(rows, slice):
+        out[:] = column[rows]
+    else:
+        # The rows are in range; with any mode but "raise" numpy writes into ``out`` without a buffer.
+        np.take(column, rows, out=out, mode="clip")
+
+
+def _checked_lists(table: Any, feature: SparseFeature, place: str) -> Ragged:
     values, offsets = list_values(table, feature.name, place)
     lengths = np.diff(offsets)
     fits = lengths <= feature.max_length
@@ -225,8 +231,7 @@ def _checked_lists(table: Any, feature: SparseFeature, span: Span, place: str) -
         bad = int(np.flatnonzero((used < 0) | (used >= feature.cardinality))[0])
         row = int(np.searchsorted(offsets, bad + offsets[0], side="right")) - 1
         raise DataError(_bad_id(place, row, feature, int(used[bad])))
-    first, last = offsets[span.start], offsets[span.stop]
-    return values[first:last].copy(), lengths[span.start : span.stop]
+    return Ragged(values, offsets[:-1].astype(np.int64), lengths)
 
 
 def _check_ids(ids: Ids, feature: SparseFeature, place: str) -> None:

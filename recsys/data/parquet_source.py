@@ -19,7 +19,7 @@ from recsys.data.parquet_manifest import SPLITS, Manifest, read_manifest
 from recsys.data.parquet_shard import Layout, OpenShard, open_shard, read_group
 from recsys.data.parquet_window import BlockWindow
 from recsys.data.prefetch import prefetch
-from recsys.data.shuffle import EpochOrder, Piece, Span, rank_share
+from recsys.data.shuffle import EpochOrder, Piece, Rows, Span, rank_share
 from recsys.data.source import BatchSource, DataSplits
 from recsys.errors import ConfigError, DataError
 from recsys.features import FeatureSpec
@@ -153,10 +153,11 @@ class ParquetSource(BatchSource):
         batch = self._make_batch([(block.result(), p.start, p.stop) for block, p in pieces], num_rows)
         return batch, sum(p.stop - p.start for _, p in pieces)
 
-    def _fill(self, block: Block, at: int, span: Span) -> None:
+    def _fill(self, block: Block, at: int, span: Span, order: Rows | None) -> None:
         shard, group = self._groups[span.group]
         table = read_group(shard, group, self._layout)
-        block.fill(at, span, table, f"{shard.path}, row group {group}")
+        rows = slice(span.start, span.stop) if order is None else order
+        block.fill(at, rows, table, f"{shard.path}, row group {group}")
 
 
 class PreparedData:

@@ -8,10 +8,10 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 
 from recsys.data.parquet_block import Block
-from recsys.data.shuffle import EpochOrder, Span
+from recsys.data.shuffle import EpochOrder, Rows, Span
 
-# Reads a span and fills it into a block at a position.
-Fill = Callable[[Block, int, Span], None]
+# Reads a span and fills its rows, in the order of the last argument, into a block at a position.
+Fill = Callable[[Block, int, Span, Rows | None], None]
 
 
 @dataclass
@@ -66,10 +66,13 @@ class BlockWindow:
         loading, spans = self._loading[index], self._order.blocks[index]
         for number in range(len(loading.fills), math.ceil(share * len(spans))):
             at = sum(span.num_rows for span in spans[:number])
-            loading.fills.append(self._pool.submit(self._fill, loading.block, at, spans[number]))
+            loading.fills.append(self._pool.submit(self._read, loading.block, at, index, number))
         return loading
+
+    def _read(self, block: Block, at: int, index: int, number: int) -> None:
+        self._fill(block, at, self._order.blocks[index][number], self._order.within_span(index, number))
 
     def _join(self, loading: _Loading, index: int) -> Block:
         for fill in loading.fills:
             fill.result()
-        return loading.block.join(self._order.permutation(index))
+        return loading.block.join(self._order.interleaving(index))

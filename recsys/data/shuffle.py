@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 Rows = NDArray[np.int64]
 
 # Streams of random numbers under one seed that must not meet.
-_GROUP_ORDER, _ROW_ORDER = 0, 1
+_GROUP_ORDER, _ROW_ORDER, _MIX_ORDER = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,9 @@ class EpochOrder:
     The row groups are put in a random order, which is cut into one stretch of rows a rank; ``mix_groups`` groups
     of a stretch at a time make a block, whose rows are permuted. So a rank reads its own row groups and keeps a few
     of them, and the order depends neither on the batch size nor on who reads when.
+
+    A block's permutation is uniform, but drawn in two steps, for the sake of the processor's caches: every span's
+    rows are permuted as they come (:meth:`within_span`), and then the spans are interleaved (:meth:`interleaving`).
 
     Args:
         group_rows: rows of every row group, in file order.
@@ -93,11 +96,24 @@ class EpochOrder:
         """Rows of a block."""
         return int(self.starts[block + 1] - self.starts[block])
 
-    def permutation(self, block: int) -> Rows | None:
-        """Where in the block, as it was read, its rows come from, position by position; None: as read."""
+    def within_span(self, block: int, number: int) -> Rows | None:
+        """Rows of the ``number``-th span of a block in the order in which the block has them; None: as read."""
         if self._key is None:
             return None
-        return np.random.default_rng([_ROW_ORDER, *self._key, block]).permutation(self.block_rows(block))
+        span = self.blocks[block][number]
+        random = np.random.default_rng([_ROW_ORDER, *self._key, block, number])
+        return span.start + random.permutation(span.num_rows)
+
+    def interleaving(self, block: int) -> Rows | None:
+        """Which row of the spans, laid end to end, stands at each position of a block; None: as they lie."""
+        if self._key is None:
+            return None
+        spans = self.blocks[block]
+        span_of = np.repeat(np.arange(len(spans), dtype=np.uint16), [span.num_rows for span in spans])
+        span_of = np.random.default_rng([_MIX_ORDER, *self._key, block]).permutation(span_of)
+        order = np.empty(len(span_of), np.int64)
+        order[np.argsort(span_of, kind="stable")] = np.arange(len(span_of))
+        return order
 
     def pieces(self, start: int, stop: int) -> list[Piece]:
         """Positions ``[start, stop)`` of the rank's epoch, block by block."""

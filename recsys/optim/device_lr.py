@@ -31,6 +31,8 @@ def make_capturable(optimizers: Mapping[str, torch.optim.Optimizer], device: tor
             group["lr"] = rates.setdefault(lr, torch.tensor(lr, device=device, dtype=torch.float32))
             if isinstance(optimizer, _CAPTURABLE):
                 group["capturable"] = True
+        # The steps before a capture run eagerly on purpose, which torch would warn about.
+        optimizer._warned_capturable_if_run_uncaptured = True  # type: ignore[attr-defined]
     return refused
 
 

@@ -6,6 +6,7 @@ U_x stands for the union of the kernel intervals of phase x; |U| for its length.
 from __future__ import annotations
 
 import bisect
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ class Span:
         stream: CUDA stream.
         op: ``str`` of the operation that launched it (``F:mlp@1``), or "" where none did.
         blocks: thread blocks of its grid; 0 for copies and fills.
+        warps: warps of a block.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Span:
     stream: int = 0
     op: str = ""
     blocks: int = 0
+    warps: int = 0
 
     @property
     def duration(self) -> float:
@@ -77,6 +80,7 @@ def load_spans(trace: Mapping[str, Any]) -> list[Span]:
 def _span(event: Mapping[str, Any], launched: Mapping[int, str]) -> Span:
     args = event.get("args", {})
     x, y, z = args.get("grid", (0, 0, 0))
+    threads = math.prod(args.get("block", (0,)))
     return Span(
         name=event["name"],
         start=event["ts"],
@@ -84,6 +88,7 @@ def _span(event: Mapping[str, Any], launched: Mapping[int, str]) -> Span:
         stream=args.get("stream", 0),
         op=launched.get(args.get("correlation", -1), ""),
         blocks=x * y * z,
+        warps=-(-threads // 32),
     )
 
 
@@ -106,7 +111,8 @@ def label_replay(replay: Sequence[Span], eager: Sequence[Span], program: Program
         program: the operations.
 
     Returns:
-        The replay's spans; ``op`` stays "" where no operation fits.
+        The replay's spans. One that fits no operation goes to the operation before it on its stream, or
+        keeps "" if there is none.
     """
     matcher = _Matcher(eager, program)
     return [replace(span, op=matcher.find(span)) for span in replay]
@@ -124,12 +130,14 @@ class _Matcher:
         self._on_stream: dict[int, str] = {}
         lanes = {(op.kind, op.part): str(op) for op in program.ops}
         self._needs = {str(op): [lanes[d] for d in program.dependencies(op)] for op in program.ops}
+        # A kernel that the eager step did not launch must not block an operation for good.
+        self._nearly_done = {op: len(left) // 10 for op, left in self._left.items()}
 
     def find(self, span: Span) -> str:
         key = (span.name, span.blocks)
         fitting = [op for op, left in self._left.items() if left and left[-1] == key and self._may_run(op)]
         if not fitting:
-            return ""
+            return self._on_stream.get(span.stream, "")
         here = self._on_stream.get(span.stream)
         elsewhere = {op for stream, op in self._on_stream.items() if stream != span.stream}
         fitting.sort(key=lambda op: (op != here, op in elsewhere and op in self._begun, op not in self._begun))
@@ -140,7 +148,9 @@ class _Matcher:
         return chosen
 
     def _may_run(self, op: str) -> bool:
-        return op in self._begun or all(not self._left.get(need) for need in self._needs.get(op, []))
+        return op in self._begun or all(
+            len(self._left.get(need, ())) <= self._nearly_done.get(need, 0) for need in self._needs.get(op, [])
+        )
 
 
 def union(spans: Iterable[Span]) -> Intervals:
@@ -255,12 +265,20 @@ def critical_path(program: Program, durations: Mapping[str, float]) -> tuple[flo
     return max(best.values(), key=lambda b: b[0])
 
 
-def saturation_bound(spans: Sequence[Span], num_sms: int) -> float:
-    """Microseconds that the same kernels need if packed without a gap, each filling one multiprocessor a block at most.
+def saturation_estimate(spans: Sequence[Span], num_sms: int) -> float:
+    """Microseconds for which the step's kernels would keep every multiprocessor busy.
 
-    An estimate from below: a kernel of fewer blocks than multiprocessors counts in proportion.
+    Matrix products take a multiprocessor's shared memory for each block and count by their share of
+    multiprocessors; other kernels count by their share of resident warps (64 a multiprocessor). An estimate of
+    where lanes stop to help, not a bound: it knows nothing of memory bandwidth.
     """
-    return sum(s.duration * (min(1.0, s.blocks / num_sms) if s.blocks else 0.05) for s in spans)
+    return sum(s.duration * _share(s, num_sms) for s in spans)
+
+
+def _share(span: Span, num_sms: int) -> float:
+    if any(word in span.name for word in ("nvjet", "cutlass", "gemm")):
+        return min(1.0, span.blocks / num_sms)
+    return min(1.0, span.blocks * span.warps / (num_sms * 64))
 
 
 def achieved_fraction(serial: float, measured: float, limit: float) -> float:

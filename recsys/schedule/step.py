@@ -161,7 +161,7 @@ class ModuleParts:
         self._inputs = {p.name: p.inputs for p in graph.parts}
         self._weights = weights
         self._updates = updates or OptimizerUpdates(optimizers)
-        self._unit: dict[tuple[torch.device, torch.dtype], torch.Tensor] = {}
+        self._unit: dict[str, torch.Tensor] = {}
         self._held = [t for m in self._modules.values() for t in (*m.parameters(), *m.buffers())]
         self._frame: Frame | None = None
 
@@ -219,18 +219,18 @@ class ModuleParts:
         grads: list[torch.Tensor] = []
         if output.loss is not None and self._has_loss[part]:
             roots.append(output.loss)
-            grads.append(self._one(output.loss))
+            grads.append(self._one(part, output.loss))
         if self._consumers[part]:
             roots.append(output.out)
             grads.append(self._output_gradient(part))
         torch.autograd.backward(roots, grads)
 
-    def _one(self, loss: torch.Tensor) -> torch.Tensor:
-        # Kept: left to autograd, every backward of every step starts with a kernel that writes a 1.
-        key = (loss.device, loss.dtype)
-        if key not in self._unit:
-            self._unit[key] = torch.ones((), device=loss.device, dtype=loss.dtype)
-        return self._unit[key]
+    def _one(self, part: str, loss: torch.Tensor) -> torch.Tensor:
+        # Kept: left to autograd, every backward of every step starts with a kernel that writes a 1. One for
+        # each part: made on one stream, it must not be read on another without a wait.
+        if part not in self._unit:
+            self._unit[part] = torch.ones_like(loss)
+        return self._unit[part]
 
     def _output_gradient(self, part: str) -> torch.Tensor:
         grads: list[torch.Tensor] = []

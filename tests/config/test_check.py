@@ -19,6 +19,7 @@ def base() -> dict[str, Any]:
 def test_the_default_is_fine(base: dict[str, Any]) -> None:
     check_config(base)
     check_config(changed(base, "metrics.window_rows", None))
+    check_config(changed(base, "schedule.lanes", {"cross": 1, "dot": 1}))
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,13 @@ def test_the_default_is_fine(base: dict[str, Any]) -> None:
         ("model.archs.cross", 3, r"^model\.archs\.cross: choose an option of a group"),
         ("model.interaction.rnak", 3, r"no config key 'model\.interaction\.rnak'; nearest valid: rank"),
         ("data.foo", 3, r"no config key 'data\.foo'"),
+        ("schedule.lanes", {"crosss": 1}, r"^schedule\.lanes\.crosss: there is no part 'crosss'; valid are mlp, cross"),
+        ("schedule.lanes", {"cross": 0}, r"^schedule\.lanes\.cross=0: must be at least 1"),
+        (
+            "schedule",
+            {"name": "sequential", "lanes": {"cross": 1}},
+            r"^schedule\.lanes: schedule\.name=sequential has no",
+        ),
         ("sparse.embedding_dim", 6, r"^sparse\.embedding_dim=6: use a multiple of 4"),
         ("sparse.optimizer", "ada", r"^sparse\.optimizer=ada: valid are adam, rowwise_adagrad, sgd"),
         ("sparse.lr", 0.0, r"^sparse\.lr=0\.0: must be above 0"),

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from recsys.data import parquet_source
+from recsys.data.parquet_shard import read_group
 from recsys.data.parquet_source import ParquetSource, PreparedData
 from recsys.data.source import DataSplits
 from recsys.errors import ConfigError, DataError
@@ -147,7 +147,12 @@ def test_every_row_once_in_equal_steps_in_one_order(
         expected = Counter(expected_rows(numbered_rows(spec, 0, sum(sizes)), spec))
         ranks: list[list[list[Batch]]] = []
         for rank in range(world_size):
-            own = {"rank": rank, "world_size": world_size, "mix_groups": mix_groups, "prefetch_batches": depth}
+            own: dict[str, Any] = {
+                "rank": rank,
+                "world_size": world_size,
+                "mix_groups": mix_groups,
+                "prefetch_batches": depth,
+            }
             train = splits(folder, batch_size, workers=workers, **own).train
             epochs = [list(train), list(train)]
             alone = splits(folder, batch_size, workers=1, **own).train
@@ -170,7 +175,12 @@ def test_every_row_once_in_equal_steps_in_one_order(
 )
 def test_resume_at_every_batch(batch_size: int, world_size: int, last_batch: str, spec: FeatureSpec) -> None:
     with temporary((26, 15), spec, 5) as folder:
-        own = {"rank": world_size - 1, "world_size": world_size, "last_batch": last_batch, "mix_groups": 2}
+        own: dict[str, Any] = {
+            "rank": world_size - 1,
+            "world_size": world_size,
+            "last_batch": last_batch,
+            "mix_groups": 2,
+        }
         if last_batch == "drop" and batch_size > 41 // world_size:
             with pytest.raises(ConfigError, match=r"data\.last_batch=drop: 41 train rows .* do not fill a batch"):
                 splits(folder, batch_size, **own)
@@ -200,13 +210,12 @@ def test_position_follows_the_consumer_not_the_prefetch(tmp_path: Path) -> None:
 def test_resuming_reads_only_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train = splits(write(tmp_path / "p", (100,), group_rows=10), mix_groups=2, workers=1).train
     read: list[int] = []
-    real = parquet_source.read_group
 
     def counting(shard: Any, group: int, layout: Any) -> Any:
         read.append(group)
-        return real(shard, group, layout)
+        return read_group(shard, group, layout)
 
-    monkeypatch.setattr(parquet_source, "read_group", counting)
+    monkeypatch.setattr("recsys.data.parquet_source.read_group", counting)
     list(train)
     assert sorted(read) == list(range(10)), "every row group once an epoch"
     read.clear()
@@ -228,13 +237,12 @@ def test_shuffle_is_seeded_and_differs_by_epoch(tmp_path: Path) -> None:
 def test_workers_persist_over_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train = splits(write(tmp_path / "p"), workers=2).train
     threads: set[int] = set()
-    real = parquet_source.read_group
 
     def noting(shard: Any, group: int, layout: Any) -> Any:
         threads.add(threading.get_ident())
-        return real(shard, group, layout)
+        return read_group(shard, group, layout)
 
-    monkeypatch.setattr(parquet_source, "read_group", noting)
+    monkeypatch.setattr("recsys.data.parquet_source.read_group", noting)
     for _ in range(4):
         list(train)
     assert 1 <= len(threads) <= 2

@@ -29,10 +29,14 @@ def test_results_come_in_the_order_of_the_tasks(pool: ThreadPoolExecutor, depth:
         assert first_may_end.wait(60)
         return -1
 
+    def release() -> int:
+        first_may_end.set()
+        return 10
+
     def tasks() -> Iterator[Callable[[], int]]:
         yield slow
         yield from numbers(10)
-        yield lambda: [first_may_end.set(), 10][1]  # type: ignore[list-item, return-value]
+        yield release
 
     if depth < 50:
         first_may_end.set()

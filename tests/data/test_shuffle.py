@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -17,9 +19,12 @@ def rows_in_order(group_rows: list[int], order: EpochOrder) -> list[int]:
     first = np.cumsum([0, *group_rows])
     rows: list[int] = []
     for number, block in enumerate(order.blocks):
-        read = np.concatenate([np.arange(s.start, s.stop) + first[s.group] for s in block])
-        permutation = order.permutation(number)
-        rows += (read if permutation is None else read[permutation]).tolist()
+        spans = []
+        for i, span in enumerate(block):
+            within = order.within_span(number, i)
+            spans.append(first[span.group] + (np.arange(span.start, span.stop) if within is None else within))
+        read, interleaving = np.concatenate(spans), order.interleaving(number)
+        rows += (read if interleaving is None else read[interleaving]).tolist()
     return rows
 
 
@@ -57,7 +62,8 @@ def test_pieces_are_the_positions_in_turn(group_rows: list[int], mix_groups: int
 def test_file_order_without_a_seed() -> None:
     order = EpochOrder(np.array([3, 0, 2]), mix_groups=8, seed=None, epoch=4)
     assert order.blocks == [[Span(0, 0, 3)], [Span(2, 0, 2)]]
-    assert order.permutation(0) is None
+    assert order.within_span(0, 0) is None
+    assert order.interleaving(0) is None
     assert order.pieces(2, 4) == [Piece(0, 2, 3), Piece(1, 0, 1)]
 
 
@@ -78,7 +84,10 @@ def test_rows_mix_across_the_groups_of_a_block_and_ranks_differ() -> None:
     rows = rows_in_order(group_rows, EpochOrder(np.array(group_rows), mix_groups=8, seed=0))
     assert len({row // 100 for row in rows[:60]}) >= 6, "the first rows come from nearly all groups"
     orders = [EpochOrder(np.array(group_rows), mix_groups=4, seed=0, rank=rank, world_size=2) for rank in range(2)]
-    assert not np.array_equal(orders[0].permutation(0), orders[1].permutation(0))
+    first, second = (order.interleaving(0) for order in orders)
+    assert first is not None
+    assert second is not None
+    assert not np.array_equal(first, second)
 
 
 def test_a_rank_touches_its_own_groups_and_one_more_at_either_end() -> None:
@@ -93,3 +102,15 @@ def test_rank_shares_are_adjacent(num_rows: int, world_size: int) -> None:
     assert shares[0][0] == 0
     assert shares[-1][1] == num_rows
     assert all(left[1] == right[0] for left, right in itertools.pairwise(shares))
+
+
+def test_a_block_is_permuted_uniformly() -> None:
+    group_rows = [2, 1, 2]
+    counts = Counter(
+        tuple(rows_in_order(group_rows, EpochOrder(np.array(group_rows), mix_groups=3, seed=seed)))
+        for seed in range(3000)
+    )
+    assert len(counts) == math.factorial(5)
+    expected = 3000 / len(counts)
+    chi_square = sum((count - expected) ** 2 / expected for count in counts.values())
+    assert chi_square < 180, "119 degrees of freedom: 0.9998 of uniform draws stay below"

@@ -14,7 +14,7 @@ from recsys.schedule.overlap import (
     load_spans,
     measure_overlap,
     op_durations,
-    saturation_bound,
+    saturation_estimate,
     union,
 )
 
@@ -44,8 +44,8 @@ def test_kernels_get_the_range_that_launched_them() -> None:
     trace = {
         "traceEvents": [
             {"ph": "X", "cat": "user_annotation", "name": "F:a@1", "tid": 7, "ts": 0, "dur": 10},
-            {"ph": "X", "cat": "cuda_runtime", "name": "launch", "tid": 7, "ts": 5, "dur": 1, "args": {"correlation": 3}},
-            {"ph": "X", "cat": "cuda_runtime", "name": "launch", "tid": 8, "ts": 5, "dur": 1, "args": {"correlation": 4}},
+            {"ph": "X", "cat": "cuda_runtime", "name": "run", "tid": 7, "ts": 5, "dur": 1, "args": {"correlation": 3}},
+            {"ph": "X", "cat": "cuda_runtime", "name": "run", "tid": 8, "ts": 5, "dur": 1, "args": {"correlation": 4}},
             {"ph": "X", "cat": "kernel", "name": "k", "ts": 20, "dur": 2,
              "args": {"correlation": 3, "stream": 9, "grid": [2, 3, 1]}},
             {"ph": "X", "cat": "kernel", "name": "l", "ts": 30, "dur": 2, "args": {"correlation": 4}},
@@ -76,15 +76,18 @@ def test_a_replay_is_labelled_by_the_order_of_the_eager_step() -> None:
     program = builders.erase(GRAPH, {"a": 1}, early_update=True)
     ops = [str(op) for op in program.ops]
     eager = [Span("k", i, i + 1, op=op) for i, op in enumerate(ops)]
-    replay = [Span("k", i, i + 1, stream=3) for i in range(len(ops))] + [Span("other", 99, 100)]
-    labels = [s.op for s in label_replay(replay, eager, program)]
-    assert sorted(labels[:-1]) == sorted(ops)
-    assert labels[-1] == ""
+    known = [Span("k", i, i + 1, stream=3) for i in range(len(ops))]
+    replay = [Span("before", -2, -1), *known, Span("more", 98, 99, stream=3)]
+    first, *labels, last = [s.op for s in label_replay(replay, eager, program)]
+    assert first == ""
+    assert sorted(labels) == sorted(ops)
+    assert last == labels[-1]
 
 
 def test_bounds() -> None:
-    spans = [span("F:a@0", 0, 10, blocks=66), span("F:a@0", 10, 20, blocks=500)]
-    assert saturation_bound(spans, 132) == pytest.approx(15)
+    product = Span("nvjet", 0, 10, blocks=66, warps=12)
+    pointwise = Span("triton", 10, 20, blocks=132, warps=16)
+    assert saturation_estimate([product, pointwise], 132) == pytest.approx(5 + 2.5)
     assert achieved_fraction(10, 7, 4) == pytest.approx(0.5)
     joint = [Span("k", 0, 4, op="U:a,b@0")]
     assert op_durations(joint) == {"U:a": (2.0, 1), "U:b": (2.0, 1)}

@@ -1,0 +1,93 @@
+"""Pass 2: settle the split of a chunk's rows, count the values of each split, sum the dense columns of train."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from recsys.prepare.encoding import fitted_values
+from recsys.prepare.moments import Moments
+from recsys.prepare.schema import Schema
+from recsys.prepare.settings import SPLITS
+from recsys.prepare.split import Place, Rule, assign
+from recsys.prepare.stage import Chunk, open_rows
+from recsys.prepare.work import write_batches
+
+
+@dataclass(frozen=True)
+class CountJob:
+    """A staged chunk to count."""
+
+    folder: str
+    chunk: Chunk
+    place: Place
+    rule: Rule
+    schema: Schema
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Figures of a chunk.
+
+    Attributes:
+        rows: of each split.
+        clicks: rows with label 1 of each split.
+        moments: of the train rows, of each dense column after its pointwise transforms.
+        missing: of each split, missing values of each dense column.
+        lengths: the longest list of the train rows of each categorical column.
+    """
+
+    rows: tuple[int, ...]
+    clicks: tuple[int, ...]
+    moments: tuple[Moments, ...]
+    missing: tuple[tuple[int, ...], ...]
+    lengths: tuple[int, ...]
+
+
+def split_of(job_rule: Rule, place: Place, batch: Any) -> NDArray[np.uint8]:
+    """The split of each row of a staged chunk."""
+    times = batch.column("time").to_numpy(zero_copy_only=False) if job_rule.kind == "time" else None
+    return assign(job_rule, place, batch.num_rows, times)
+
+
+def count(job: CountJob) -> Counted:
+    """Count one chunk; the counts of the values go to ``<name>.counts``, a column for each split."""
+    batch = open_rows(job.folder, job.chunk)
+    splits = split_of(job.rule, job.place, batch)
+    train = splits == 0
+    label = batch.column("label").to_numpy(zero_copy_only=False)
+    moments, missing = [], []
+    for i, column in enumerate(job.schema.dense):
+        values = batch.column(f"d{i}").to_numpy(zero_copy_only=False)
+        empty = np.isnan(values)
+        missing.append(np.bincount(splits[empty], minlength=len(SPLITS)).tolist())
+        moments.append(Moments.of(fitted_values(column, values[train])))
+    batches, lengths = [], []
+    for i, column in enumerate(job.schema.categorical):
+        codes, owners, longest = batch.column(f"c{i}"), splits, 1
+        if column.multi_hot:
+            sizes = np.diff(codes.offsets.to_numpy())
+            codes, owners = codes.flatten(), np.repeat(splits, sizes)
+            longest = int(sizes[train].max(initial=0))
+        lengths.append(longest)
+        batches.append(_counts(codes.to_numpy(zero_copy_only=False), owners, job.chunk.sizes[i]))
+    write_batches(Path(job.folder) / f"{job.chunk.name}.counts", batches)
+    return Counted(
+        tuple(np.bincount(splits, minlength=len(SPLITS)).tolist()),
+        tuple(np.bincount(splits[label == 1], minlength=len(SPLITS)).tolist()),
+        tuple(moments),
+        tuple(zip(*missing, strict=True)) if missing else ((),) * len(SPLITS),
+        tuple(lengths),
+    )
+
+
+def _counts(codes: NDArray[Any], owners: NDArray[np.uint8], size: int) -> Any:
+    """Occurrences of each of ``size`` values in each split; missing values, whose code is ``size``, are not kept."""
+    key = codes.astype(np.int64) + owners.astype(np.int64) * (size + 1)
+    table = np.bincount(key, minlength=len(SPLITS) * (size + 1)).reshape(len(SPLITS), size + 1)
+    return pa.record_batch({name: pa.array(table[i, :size].astype(np.int32)) for i, name in enumerate(SPLITS)})
