@@ -51,11 +51,21 @@ class Trial:
     from_cache: bool = False
 
 
-def baseline_config(cfg: Config) -> Config:
+# The strongest schedule that needs no detach, by that of the experiment; on a CPU it is ``sequential``.
+_BASELINE_SCHEDULE = {"erase": "branch_graph", "erase_graph": "branch_graph"} | dict.fromkeys(
+    ("erase_blocking", "erase_threads"), "branch"
+)
+
+
+def baseline_config(cfg: Config, device: torch.device | None = None) -> Config:
     """The strongest model that needs no detach: the same architecture end to end, without local losses."""
     base = copy.deepcopy(cfg)
     base["model"].update(detach=[], local_losses=[], embedding_grad_from="undetached", loss_weights={})
-    base["schedule"].update(name="sequential", lanes={})
+    on_gpu = device is not None and device.type == "cuda"
+    schedule = _BASELINE_SCHEDULE.get(cfg["schedule"]["name"], cfg["schedule"]["name"]) if on_gpu else "sequential"
+    base["schedule"].update(name=schedule, trailing=False)
+    if not on_gpu:  # one fingerprint, whatever the experiment's schedule
+        base["schedule"].update(early_update=False, lanes={})
     base["name"] = "baseline6" if cfg["name"] == "erase6" else f"{cfg['name']} end to end"
     return base
 
@@ -70,7 +80,7 @@ def run(cfg: Config, folder: Path) -> RunReport:
     device = build_device(cfg["trainer"]["device"])
     build_autocast(cfg, device)  # a wrong precision should not wait for the data
     data = build_data(cfg)
-    base_cfg = baseline_config(cfg)
+    base_cfg = baseline_config(cfg, device)
     erase_hash, base_hash = (fingerprint(c, data.fingerprint, device) for c in (cfg, base_cfg))
     baseline = _cached_or_trained(base_cfg, data, device, base_hash)
     same = erase_hash == base_hash

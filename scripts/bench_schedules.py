@@ -67,6 +67,11 @@ def graph_schedules(sms: int) -> list[tuple[str, str, ScheduleConfig]]:
             (f"erase + erase_graph, gemm_sms={n}", "erase", ScheduleConfig("erase_graph", gemm_sms=n, **early))
             for n in (sms, sms * 3 // 2)
         ),
+        (
+            f"erase + erase_graph, gemm_sms={sms}, urgent=wukong",
+            "erase",
+            ScheduleConfig("erase_graph", gemm_sms=sms, urgent=("wukong",), **early),
+        ),
     ]
 
 

@@ -17,7 +17,8 @@ def markdown(experiment: str, results: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _best(rows: dict[str, Any], prefix: str) -> float:
+def best_ms(rows: dict[str, Any], prefix: str) -> float:
+    """Median of the fastest row whose label starts with ``prefix``."""
     return min(r["median_ms"] for label, r in rows.items() if label.startswith(prefix))
 
 
@@ -31,7 +32,7 @@ def _summary(results: Sequence[dict[str, Any]]) -> list[str]:
     ]
     for result in results:
         rows = result["rows"]
-        base, branch, serial, erase = (_best(rows, p) for p in (BASELINE, BRANCH, SERIAL, ERASE))
+        base, branch, serial, erase = (best_ms(rows, p) for p in (BASELINE, BRANCH, SERIAL, ERASE))
         lines.append(
             f"| {result['batch_size']} | {base:.3f} | {branch:.3f} | {serial:.3f} | {erase:.3f} "
             f"| **{base / erase:.2f}** | {base / serial:.2f} | {serial / erase:.2f} | **{branch / erase:.2f}** |"

@@ -2,8 +2,9 @@
 
     python -m scripts.trace_schedule --experiment bench_proxy --batch-size 512 --out DIR
 
-Writes ``serial.json`` (``sequential_graph``) and ``erase.json`` (``erase_graph``) (Chrome/Perfetto), ``overlap.json`` and ``timeline.png``. Both are replays of
-one CUDA graph; which operation a kernel belongs to is read off an eager step of the same program.
+Writes ``serial.json`` (``sequential_graph``) and ``erase.json`` (``erase_graph``) for Chrome or Perfetto,
+``overlap.json`` and ``timeline.png``. Both are replays of one CUDA graph; which operation a kernel belongs to is
+read off an eager step of the same program.
 """
 
 from __future__ import annotations

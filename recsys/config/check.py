@@ -10,6 +10,7 @@ from recsys.errors import ConfigError
 from recsys.models.recommender import MAIN_PATH
 from recsys.optim.dense import DenseOptimConfig
 from recsys.optim.lr_schedule import LrSchedule
+from recsys.schedule.factory import ScheduleConfig
 from recsys.sparse.sparse_arch import SparseConfig
 
 _AT_LEAST_ONE = (
@@ -43,6 +44,7 @@ def check_config(cfg: dict[str, Any]) -> None:
     for name, arch in cfg["model"]["archs"].items():
         check_target(arch, f"model.archs.{name}")
     _check_lanes(cfg["schedule"], [*cfg["model"]["archs"], *sorted(MAIN_PATH)])
+    ScheduleConfig(**cfg["schedule"])
     SparseConfig(**cfg["sparse"])
     DenseOptimConfig(**{k: v for k, v in cfg["optim"].items() if k != "lr_schedule"})
     LrSchedule(**cfg["optim"]["lr_schedule"])

@@ -88,6 +88,14 @@ class ScheduleSchema:
     name: str = MISSING
     early_update: bool = MISSING
     lanes: dict[str, int] = MISSING
+    update_lane: bool = MISSING
+    priorities: bool = MISSING
+    urgent: list[str] = MISSING
+    trailing: bool = MISSING
+    gemm_sms: int = MISSING
+    compile: bool = MISSING
+    strict: bool = MISSING
+    warmup_steps: int = MISSING
 
 
 @dataclass

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -14,19 +14,23 @@ from recsys.data.source import DataSplits
 from recsys.errors import ConfigError
 from recsys.features import FeatureSpec
 from recsys.models.local_head import LocalHead
-from recsys.models.recommender import MAIN_PATH, Recommender
+from recsys.models.recommender import DENSE, MAIN_PATH, SPARSE, Recommender
 from recsys.optim.dense import DenseOptimConfig
+from recsys.optim.device_lr import LearningRates, make_capturable
+from recsys.optim.fused_updates import FusedUpdates
 from recsys.optim.lr_schedule import LrSchedule
-from recsys.schedule import builders
-from recsys.schedule.executors.serial import SerialExecutor
+from recsys.schedule import factory
+from recsys.schedule.compile import compile_parts
+from recsys.schedule.factory import ScheduleConfig
 from recsys.schedule.graph import PartGraph
 from recsys.schedule.program import Program
 from recsys.schedule.step import ModuleParts
+from recsys.schedule.weights import CastWeights
 from recsys.sparse.sparse_arch import SparseConfig
+from recsys.train.static_batch import StaticBatches
 from recsys.train.stepper import Stepper
 
 Config = dict[str, Any]
-T = TypeVar("T")
 
 
 def build_device(name: str) -> torch.device:
@@ -68,32 +72,62 @@ def build_model(cfg: Config, spec: FeatureSpec, device: torch.device) -> Recomme
 
 
 def build_program(cfg: Config, graph: PartGraph) -> Program:
-    """The program of the group ``schedule``."""
-    schedule = cfg["schedule"]
-    makers: dict[str, Callable[..., Program]] = {"sequential": builders.sequential, "erase": builders.erase}
-    if schedule["name"] not in makers:
-        raise ConfigError(f"schedule.name={schedule['name']}: valid are {', '.join(makers)}")
-    lanes = builders.lane_per_part(graph, MAIN_PATH, schedule["lanes"])
-    return makers[schedule["name"]](graph, lanes, early_update=schedule["early_update"])
+    """The program of the group ``schedule``; the dense arch has a lane beside the embedding lookup."""
+    return factory.build_program(ScheduleConfig(**cfg["schedule"]), graph, MAIN_PATH - {DENSE})
 
 
 def build_stepper(cfg: Config, model: Recommender, device: torch.device, total_steps: int) -> Stepper:
-    """Model, optimizers, program and executor as one callable step."""
-    optim = {k: v for k, v in cfg["optim"].items() if k != "lr_schedule"}
-    config = DenseOptimConfig(**optim)
-    optimizers = {
-        name: config.build(parameters) for name in model.graph.names if (parameters := model.dense_parameters(name))
-    }
-    parts = ModuleParts(model.graph, dict(model.parts.items()), optimizers, autocast=build_autocast(cfg, device))
+    """Model, optimizers, program and executor as one callable step.
+
+    Raises:
+        ConfigError: ``schedule.strict`` and the device or an optimizer cannot give what the schedule's name says.
+    """
+    schedule = ScheduleConfig(**cfg["schedule"])
+    lr_schedule = LrSchedule(**cfg["optim"]["lr_schedule"])
+    optim = DenseOptimConfig(**{k: v for k, v in cfg["optim"].items() if k != "lr_schedule"})
+    optimizers = {n: optim.build(p) for n in model.graph.names if (p := model.dense_parameters(n))}
+    on_host = make_capturable(optimizers, device) if device.type == "cuda" and schedule.captures else []
+    program = build_program(cfg, model.graph)
+    inputs = StaticBatches(model.spec)
+    executor = factory.build_executor(
+        schedule,
+        program,
+        device,
+        inputs,
+        # fbgemm gives its kernel the learning rate by value and sorts as many ids as there are.
+        outside=frozenset() if inputs.has_static_ids and lr_schedule.is_constant else frozenset({SPARSE}),
+        uncapturable=f"optim.name={optim.name} counts its steps on the host" if on_host else None,
+    )
     return Stepper(
-        parts=parts,
-        program=build_program(cfg, model.graph),
-        executor=SerialExecutor(),
-        optimizers=optimizers,
+        parts=_build_parts(cfg, model, optimizers, device, compiled=schedule.compile),
+        program=program,
+        executor=executor,
+        rates=LearningRates(optimizers),
         set_sparse_lr_factor=model.sparse_arch.set_lr_factor,
-        lr_schedule=LrSchedule(**cfg["optim"]["lr_schedule"]),
+        lr_schedule=lr_schedule,
         total_steps=total_steps,
     )
+
+
+def _build_parts(
+    cfg: Config,
+    model: Recommender,
+    optimizers: Mapping[str, torch.optim.Optimizer],
+    device: torch.device,
+    *,
+    compiled: bool,
+) -> ModuleParts:
+    modules, autocast = dict(model.parts.items()), build_autocast(cfg, device)
+    if not compiled:
+        return ModuleParts(model.graph, modules, optimizers, autocast=autocast)
+    if device.type != "cuda":
+        raise ConfigError("schedule.compile=true: parts are compiled on a GPU only; leave it out on a CPU")
+    weights = None
+    if cfg["trainer"]["precision"] == "bf16":
+        weights = CastWeights({n: m for n, m in modules.items() if n != SPARSE}, torch.bfloat16)
+    add = compile_parts(model.graph, modules, weights=weights)
+    updates = FusedUpdates(optimizers, weights)
+    return ModuleParts(model.graph, modules, optimizers, autocast=autocast, add=add, weights=weights, updates=updates)
 
 
 def build_autocast(cfg: Config, device: torch.device) -> Callable[[], Any] | None:

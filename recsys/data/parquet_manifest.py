@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import dataclass
@@ -9,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from recsys.errors import DataError
+from recsys.features import FeatureSpec
 
 FORMAT_VERSION = 1
 SPLITS = ("train", "valid", "test")
 MANIFEST_JSON = "manifest.json"
+FEATURES_JSON = "features.json"
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -42,11 +45,13 @@ class Manifest:
         fingerprint: of the rows and their encoding, as the preparation gave it.
         shards: of each of :data:`SPLITS`, in the order of the rows.
         notes: figures of the preparation; plain JSON.
+        spec: what ``features.json`` says of the columns.
     """
 
     fingerprint: str
     shards: dict[str, list[Shard]]
     notes: dict[str, Any]
+    spec: FeatureSpec
 
 
 class _WrongError(Exception):
@@ -54,10 +59,11 @@ class _WrongError(Exception):
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read ``manifest.json`` and compare it with the files that lie in ``folder``.
+    """Read ``manifest.json`` and ``features.json`` and compare them with the files that lie in ``folder``.
 
     Raises:
-        DataError: there is none, it is of another version or damaged, or a shard is missing or not listed.
+        DataError: there is none, it is of another version or damaged, a shard is missing or not listed, or
+            ``features.json`` is not the one that was written.
     """
     path = folder / MANIFEST_JSON
     if not folder.is_dir():
@@ -67,8 +73,10 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         raw = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_object)
         manifest = _manifest(folder, raw)
+    except DataError:
+        raise
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
+        raise DataError(f"{error.filename}: cannot be read ({error.strerror or error})") from error
     except (ValueError, _WrongError) as error:
         raise DataError(f"{path}: {error}; prepare the data again") from error
     for split in SPLITS:
@@ -93,7 +101,19 @@ def _manifest(folder: Path, raw: Any) -> Manifest:
     fingerprint = _get(raw, "fingerprint", str)
     if not re.fullmatch(r"[0-9a-f]{8,}", fingerprint):
         raise _WrongError(f"the fingerprint {fingerprint!r} is not hexadecimal")
-    return Manifest(fingerprint, shards, _get(raw, "notes", dict))
+    hashes = {_get(file, "name", str): _get(file, "sha256", str) for file in _get(raw, "files", list)}
+    if FEATURES_JSON not in hashes:
+        raise _WrongError(f"does not list {FEATURES_JSON}")
+    return Manifest(fingerprint, shards, _get(raw, "notes", dict), _spec(folder / FEATURES_JSON, hashes[FEATURES_JSON]))
+
+
+def _spec(path: Path, sha256: str) -> FeatureSpec:
+    if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
+        raise DataError(
+            f"{path}: the content is not the one that was written (its sha256 differs from the manifest's); "
+            "restore the file or prepare the data again"
+        )
+    return FeatureSpec.read(path)
 
 
 def _shards(folder: Path, split: str, raw: Any) -> list[Shard]:

@@ -86,12 +86,15 @@ def open_shard(shard: Shard, spec: FeatureSpec, *, full: bool) -> OpenShard:
     with _reading(shard.path):
         metadata = pq.read_metadata(shard.path)
         schema = metadata.schema.to_arrow_schema()
-    if metadata.num_rows != shard.rows:
+    opened = OpenShard(shard.path, stamp, metadata, WEIGHT in schema.names)
+    rows = opened.group_rows
+    if not metadata.num_rows == sum(rows) == shard.rows or min(rows, default=0) < 0:
         raise DataError(
-            f"{shard.path}: {metadata.num_rows} rows, but the manifest says {shard.rows}; prepare the data again"
+            f"{shard.path}: {metadata.num_rows} rows, {sum(rows)} in its row groups, but the manifest says "
+            f"{shard.rows}; restore the file or prepare the data again"
         )
     _check_schema(shard.path, schema, spec)
-    return OpenShard(shard.path, stamp, metadata, WEIGHT in schema.names)
+    return opened
 
 
 def read_group(shard: OpenShard, group: int, layout: Layout) -> Any:

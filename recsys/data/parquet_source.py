@@ -25,8 +25,6 @@ from recsys.errors import ConfigError, DataError
 from recsys.features import FeatureSpec
 from recsys.types import Batch
 
-FEATURES_JSON = "features.json"
-
 
 @dataclass(frozen=True)
 class LoadSettings:
@@ -214,7 +212,7 @@ class PreparedData:
         """
         folder, settings = self._checked_settings(batch_size)
         manifest = read_manifest(folder)
-        spec = FeatureSpec.read(folder / FEATURES_JSON)
+        spec = manifest.spec
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="load")
         sources = {}
         for name in SPLITS:

@@ -133,6 +133,7 @@ class Recommender(nn.Module):
         has_dense = bool(spec.dense)
         shape = TokenShape(len(spec.sparse) + has_dense, sparse.embedding_dim)
         self.graph = build_graph(list(archs), cuts, has_dense=has_dense)
+        self.spec = spec
         self.seed = seed
         parts: dict[str, nn.Module] = {SPARSE: SparsePart(SparseArch(spec, sparse, seed=seed, device=device))}
         if has_dense:

@@ -32,7 +32,7 @@ def make_capturable(optimizers: Mapping[str, torch.optim.Optimizer], device: tor
             if isinstance(optimizer, _CAPTURABLE):
                 group["capturable"] = True
         # The steps before a capture run eagerly on purpose, which torch would warn about.
-        optimizer._warned_capturable_if_run_uncaptured = True  # type: ignore[attr-defined]
+        optimizer._warned_capturable_if_run_uncaptured = True
     return refused
 
 
@@ -43,8 +43,13 @@ class LearningRates:
     """
 
     def __init__(self, optimizers: Mapping[str, torch.optim.Optimizer]) -> None:
+        self._optimizers = dict(optimizers)
         self._groups = [g for o in optimizers.values() for g in o.param_groups]
         self._base = [float(g["lr"]) for g in self._groups]
+
+    def current(self) -> dict[str, float]:
+        """The rate of every part's first group by part name; waits for the device."""
+        return {name: float(o.param_groups[0]["lr"]) for name, o in self._optimizers.items()}
 
     def set_factor(self, factor: float) -> None:
         """Set every rate to ``factor`` times the configured one."""

@@ -192,7 +192,9 @@ def _bad_times(array: Any) -> tuple[NDArray[np.int64], list[Problem]]:
         except pa.ArrowInvalid:
             bad[i] = True
     bad |= array.is_null().to_numpy(zero_copy_only=False)
-    return np.zeros(len(array), np.int64), [(bad, "is not a time such as 2014-06-01 12:00:00, as those of other rows are")]
+    return np.zeros(len(array), np.int64), [
+        (bad, "is not a time such as 2014-06-01 12:00:00, as those of other rows are")
+    ]
 
 
 def groups(array: Any) -> tuple[NDArray[np.int64], list[Problem]]:

@@ -136,10 +136,9 @@ def _write_ids(job: FitJob, distinct: Any, kept: int) -> Fitted:
     """Number the values of every chunk, given the train values with those of the vocabulary in front."""
     encoder = SparseEncoder(job.column, distinct.slice(0, kept), 1)
     unseen, outside = np.zeros(len(SPLITS), np.int64), np.zeros(len(SPLITS), np.int64)
-    with atomic(Path(job.folder) / f"{job.index}.ids") as draft:
-        total = sum(chunk.sizes[job.index] + 1 for chunk in job.chunks)
-        out = np.lib.format.open_memmap(draft, mode="w+", dtype=np.int32, shape=(total,))
-        at = 0
+    total = sum(chunk.sizes[job.index] + 1 for chunk in job.chunks)
+    with atomic(Path(job.folder) / f"{job.index}.ids") as draft, draft.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<i4", "fortran_order": False, "shape": (total,)})
         for chunks, values in _batches(job, max(_BATCH, len(distinct))):
             positions = positions_in(values, distinct)
             ids = encoder.ids(values, positions)
@@ -150,11 +149,8 @@ def _write_ids(job: FitJob, distinct: Any, kept: int) -> Fitted:
                 table = np.stack([counts.column(name).to_numpy(zero_copy_only=False) for name in SPLITS])
                 unseen += table[:, positions[begin:end] < 0].sum(axis=1)
                 outside += table[:, (positions[begin:end] < 0) | (positions[begin:end] >= kept)].sum(axis=1)
-                out[at : at + end - begin] = ids[begin:end]
-                out[at + end - begin] = encoder.missing_id
-                at, begin = at + end - begin + 1, end
-        out.flush()
-        del out
+                file.write(np.append(ids[begin:end], np.int32(encoder.missing_id)).tobytes())
+                begin = end
     return Fitted(kept, len(distinct), tuple(unseen.tolist()), tuple(outside.tolist()))
 
 

@@ -151,9 +151,15 @@ def _check_magic(path: Path, head: bytes) -> None:
     for suffix, magic in _MAGIC.items():
         kind = _KIND[suffix]
         if head.startswith(magic) and path.suffix != suffix:
-            fail(path, 1, f"the file is {kind}-compressed but its name does not end in {suffix}; rename it to {path.name}{suffix}")
+            fail(
+                path,
+                1,
+                f"the file is {kind}-compressed but its name does not end in {suffix}; rename it to {path.name}{suffix}",
+            )
         if not head.startswith(magic) and path.suffix == suffix:
-            fail(path, 1, f"the file is not {kind}-compressed though its name ends in {suffix}; rename it to {path.stem}")
+            fail(
+                path, 1, f"the file is not {kind}-compressed though its name ends in {suffix}; rename it to {path.stem}"
+            )
     if head == b"PAR1":
         raise DataError(f"{path}: is a parquet file; use source=parquet")
 

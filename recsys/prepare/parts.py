@@ -104,7 +104,9 @@ def write_part(job: PartJob) -> Part:
         ) as writer:
             for columns in _grouped(job):
                 table = _encode(job.encoding, columns, schema)
-                assert np.isfinite([c.to_numpy().sum(dtype=np.float64) for c in table.columns if c.type == pa.float32()]).all()
+                assert np.isfinite(
+                    [c.to_numpy().sum(dtype=np.float64) for c in table.columns if c.type == pa.float32()]
+                ).all()
                 writer.write_table(table, row_group_size=job.rows_per_group)
                 rows += table.num_rows
                 cut += columns.cut

@@ -187,7 +187,9 @@ def parse_schema(raw: Any, place: str) -> Schema:
         for c in _columns(DenseColumn, raw.get("dense"), f"{place}: dense")
     ]
     categorical = _columns(CategoricalColumn, raw.get("categorical"), f"{place}: categorical")
-    lists = [replace(c, multi_hot=True) for c in _columns(CategoricalColumn, raw.get("multi_hot"), f"{place}: multi_hot")]
+    lists = [
+        replace(c, multi_hot=True) for c in _columns(CategoricalColumn, raw.get("multi_hot"), f"{place}: multi_hot")
+    ]
     schema = Schema(
         label=raw["label"],
         dense=tuple(dense),
@@ -282,7 +284,9 @@ def _csv(raw: Any, place: str) -> CsvFormat:
 def _check_dense(column: DenseColumn, place: str) -> None:
     for i, name in enumerate(column.transform):
         if name not in (*POINTWISE, STANDARDIZE):
-            raise ConfigError(f"{place}.transform: there is no {name!r}; {nearest(str(name), (*POINTWISE, STANDARDIZE))}")
+            raise ConfigError(
+                f"{place}.transform: there is no {name!r}; {nearest(str(name), (*POINTWISE, STANDARDIZE))}"
+            )
         if name == STANDARDIZE and i + 1 < len(column.transform):
             raise ConfigError(f"{place}.transform: {STANDARDIZE} comes last")
     if isinstance(column.missing, bool) or not isinstance(column.missing, int | float | str):
@@ -306,5 +310,3 @@ def _check_categorical(column: CategoricalColumn, place: str) -> None:
         raise ConfigError(f"{place}.transform: {column.transform!r} must be {' or '.join(BUCKETS)}, or null")
     if not column.multi_hot and (column.separator is not None or column.max_length is not None):
         raise ConfigError(f"{place}: separator and max_length are for columns under multi_hot")
-
-

@@ -144,7 +144,7 @@ def shares_of(settings: Settings) -> tuple[float, ...]:
     """The shares of the rows whose split no file and no fold settles: three, or two (train and valid)."""
     split = settings.split
     test_is_apart = isinstance(settings.inputs, dict) or split.folds is not None
-    if split.shares is None or isinstance(settings.inputs, dict) and len(split.shares) == 3:
+    if split.shares is None or (isinstance(settings.inputs, dict) and len(split.shares) == 3):
         return (0.9, 0.1) if test_is_apart else (0.8, 0.1, 0.1)
     wanted = 2 if test_is_apart else 3
     good = all(isinstance(s, int | float) and s > 0 for s in split.shares)

@@ -138,7 +138,11 @@ def encode_chunk(array: Any, column: CategoricalColumn) -> tuple[Any, Any]:
     if missing.any():
         source = np.where(np.repeat(missing, lengths), -1, 0)
         source[source == 0] = np.arange(len(flat))
-        flat = flat.take(pa.array(np.maximum(source, 0), mask=source < 0)) if len(flat) else pa.nulls(len(source), flat.type)
+        flat = (
+            flat.take(pa.array(np.maximum(source, 0), mask=source < 0))
+            if len(flat)
+            else pa.nulls(len(source), flat.type)
+        )
     codes, distinct = _codes(flat)
     offsets = np.zeros(len(array) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])

@@ -53,13 +53,15 @@ def range_block(path: Path, start: int, stop: int) -> bytes:
 
 
 def lines_before(path: Path, offset: int) -> int:
-    """Newlines in the first ``offset`` bytes."""
+    """Lines that begin before byte ``offset``."""
     num_lines = 0
+    last = b"\n"
     with path.open("rb") as file:
         while offset > 0 and (piece := file.read(min(offset, 16 << 20))):
             num_lines += piece.count(b"\n")
             offset -= len(piece)
-    return num_lines
+            last = piece[-1:]
+    return num_lines + (last != b"\n")
 
 
 def stream_blocks(path: Path, block_bytes: int) -> Iterator[tuple[int, bytes]]:

@@ -177,7 +177,9 @@ def _parquet_units(files: list[InputFile], schema: Schema) -> list[Unit]:
                 kind = _kind(arrow.field(name).type)
                 known, where = kinds.setdefault(name, (kind, file.path))
                 if "nothing" not in (kind, known) and kind != known:
-                    raise DataError(f"{path}: column {name!r} is {kind}, but {known} in {where}; convert one of the two")
+                    raise DataError(
+                        f"{path}: column {name!r} is {kind}, but {known} in {where}; convert one of the two"
+                    )
                 if known == "nothing":
                     kinds[name] = (kind, file.path)
             first = 0
@@ -209,7 +211,9 @@ def _read_group(unit: Unit, schema: Schema, batch_rows: int) -> Iterator[Piece]:
     with _parquet(path) as parquet:
         wanted = parquet.metadata.row_group(unit.start).num_rows
         try:
-            batches = parquet.iter_batches(batch_rows, row_groups=[unit.start], columns=schema.sources, use_threads=False)
+            batches = parquet.iter_batches(
+                batch_rows, row_groups=[unit.start], columns=schema.sources, use_threads=False
+            )
             for batch in batches:
                 table = pa.Table.from_batches([batch])
                 start = first
@@ -219,10 +223,12 @@ def _read_group(unit: Unit, schema: Schema, batch_rows: int) -> Iterator[Piece]:
         except (pa.ArrowException, OSError) as error:
             raise _damaged(path, error) from error
     if first - unit.first_row != wanted:
-        raise DataError(f"{path}: row group {unit.start} gave {first - unit.first_row} rows of {wanted}; get a new copy")
+        raise DataError(
+            f"{path}: row group {unit.start} gave {first - unit.first_row} rows of {wanted}; get a new copy"
+        )
 
 
-class _parquet:  # noqa: N801, used like a function
+class _parquet:
     """A parquet file that is closed in the end, its page checksums compared where it has them."""
 
     def __init__(self, path: Path) -> None:
@@ -237,10 +243,6 @@ class _parquet:  # noqa: N801, used like a function
 
     def __exit__(self, *_: object) -> None:
         self.file.close()
-
-
-
-
 
 
 def _damaged(path: Path, error: Exception) -> DataError:

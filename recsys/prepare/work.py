@@ -48,15 +48,15 @@ def write_json(path: Path, content: Any) -> None:
 def write_batches(path: Path, batches: list[Any]) -> str:
     """Write Arrow record batches, each readable on its own; returns the SHA-256 of the file.
 
-    The Arrow file format wants one schema, so each batch is a file of its own, and where they begin and end stands
-    behind them.
+    An Arrow stream has one schema, so each batch is a stream of its own, and where they begin and end stands behind
+    them.
     """
     sink = pa.BufferOutputStream()
     spans: list[int] = []
     for batch in batches:
         sink.write(b"\0" * (-sink.tell() % 64))
         spans.append(sink.tell())
-        with pa.ipc.new_file(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
             writer.write_batch(batch)
         spans.append(sink.tell())
     sink.write(np.array([*spans, len(batches)], "<i8").tobytes())
@@ -78,6 +78,7 @@ class Batches:
     """
 
     def __init__(self, path: Path, sha256: str | None = None) -> None:
+        self._path = path
         try:
             with pa.memory_map(str(path)) as file:
                 self._buffer = file.read_buffer()
@@ -90,14 +91,17 @@ class Batches:
 
     def __getitem__(self, i: int) -> Any:
         begin, end = self._spans[2 * i : 2 * i + 2]
-        return pa.ipc.open_file(self._buffer.slice(begin, end - begin)).get_batch(0)
+        try:
+            return pa.ipc.open_stream(self._buffer.slice(begin, end - begin)).read_next_batch()
+        except (pa.ArrowException, OSError) as error:
+            raise _lost(self._path) from error
 
     def _numbers(self, num_bytes: int, behind: int) -> Any:
         return np.frombuffer(self._buffer.slice(self._buffer.size - num_bytes - behind, num_bytes), "<i8")
 
 
 def _lost(path: Path) -> DataError:
-    return DataError(f"{path}: an intermediate file is missing or damaged; delete {path.parents[1]} and start again")
+    return DataError(f"{path}: an intermediate file is missing or damaged; delete {path.parent} and start again")
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -18,6 +18,7 @@ from recsys.schedule.executors.streams import StreamExecutor
 from recsys.schedule.executors.threads import ThreadedExecutor
 from recsys.schedule.executors.trailing import TrailingExecutor
 from recsys.schedule.graph import PartGraph
+from recsys.schedule.op import Kind
 from recsys.schedule.program import Program
 
 # name -> (order, uses lanes, executor). ``erase`` is the best that the device has.
@@ -45,6 +46,7 @@ class ScheduleConfig:
         update_lane: with ``early_update``, whether main-lane parts are updated on a lane beside the main
             one, so that the main lane's backward need not wait for it.
         priorities: whether streams have priorities: main lane first, updates last.
+        urgent: parts whose lanes come right after the main lane: those whose forward the main lane waits for longest.
         trailing: whether detached parts that own no embedding gradient run their backward and update on into
             the next step (of graphs).
         gemm_sms: multiprocessors that the matrix products of a captured step are planned for, so that lanes
@@ -59,6 +61,7 @@ class ScheduleConfig:
     lanes: Mapping[str, int] = field(default_factory=dict)
     update_lane: bool = True
     priorities: bool = True
+    urgent: Sequence[str] = ()
     trailing: bool = False
     gemm_sms: int = 0
     compile: bool = False
@@ -94,8 +97,9 @@ def build_program(config: ScheduleConfig, graph: PartGraph, main: frozenset[str]
     Raises:
         ConfigError: ``lanes`` names a part that the graph does not have.
     """
-    if unknown := sorted(set(config.lanes) - set(graph.names)):
-        raise ConfigError(f"schedule.lanes: there is no part {unknown[0]!r}; valid are {', '.join(graph.names)}")
+    for key, parts in (("lanes", config.lanes), ("urgent", config.urgent)):
+        if unknown := sorted(set(parts) - set(graph.names)):
+            raise ConfigError(f"schedule.{key}: there is no part {unknown[0]!r}; valid are {', '.join(graph.names)}")
     order, has_lanes, _ = _LADDER[config.name]
     make = builders.erase if order == "erase" else builders.sequential
     if not has_lanes:
@@ -141,7 +145,7 @@ def build_executor(
         if kind not in ("serial", "best"):
             _settle_for_less(config, "parts run one after the other", "lanes and graphs need a GPU")
         return SerialExecutor()
-    priorities = _priorities(program) if config.priorities else {}
+    priorities = _priorities(config, program) if config.priorities else {}
     if kind in ("graph", "best") and uncapturable is not None:
         _settle_for_less(config, "steps run eagerly", uncapturable)
         kind = "streams"
@@ -187,7 +191,9 @@ def _settle_for_less(config: ScheduleConfig, what: str, why: str) -> None:
     warnings.warn(f"schedule {config.name}: {what}, because {why}", stacklevel=3)
 
 
-def _priorities(program: Program) -> dict[int, int]:
-    """Main lane first, lanes of updates alone last; lower is more urgent."""
-    works = {op.lane for op in program.ops if op.kind.value in "FB"}
-    return {lane: -2 if lane == 0 else -1 if lane in works else 0 for lane in range(program.num_lanes)}
+def _priorities(config: ScheduleConfig, program: Program) -> dict[int, int]:
+    """Main lane first, then urgent lanes, other lanes, and lanes of updates alone; lower is more urgent."""
+    works = {op.lane for op in program.ops if op.kind in (Kind.FORWARD, Kind.BACKWARD)}
+    urgent = {op.lane for op in program.ops if op.kind is Kind.FORWARD and op.part in config.urgent}
+    ranks = {lane: -1 if lane in works else 0 for lane in range(program.num_lanes)}
+    return ranks | dict.fromkeys(urgent, -2) | {0: -3}

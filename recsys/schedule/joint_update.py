@@ -44,7 +44,11 @@ class JointUpdate:
 
     def _refreshed_view(self) -> torch.optim.Optimizer:
         first = self._optimizers[0]
-        view = self._view or copy.copy(first)
+        view = self._view
+        if view is None:
+            view = copy.copy(first)
+            # A copy does not say that the steps before a capture run eagerly on purpose.
+            view._warned_capturable_if_run_uncaptured = True
         params = [p for o in self._optimizers for g in o.param_groups for p in g["params"]]
         view.param_groups = [{**first.param_groups[0], "params": params}]
         # The very dictionaries of the owners: what the view's first step puts in, they hold, too.

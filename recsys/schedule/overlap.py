@@ -17,6 +17,7 @@ from recsys.schedule.program import Program
 
 _OP = re.compile(r"^[FBRU]:[^@]+@\d+$")
 _DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
+_PRODUCTS = ("nvjet", "cutlass::Kernel", "gemm")
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
 
 Intervals = list[tuple[float, float]]
@@ -122,7 +123,7 @@ class _Matcher:
     def __init__(self, eager: Sequence[Span], program: Program) -> None:
         self._left: dict[str, list[tuple[str, int]]] = {}
         for span in eager:
-            if span.op:
+            if span.op and not _is_copy(span):
                 self._left.setdefault(span.op, []).append((span.name, span.blocks))
         for kernels in self._left.values():
             kernels.reverse()
@@ -131,26 +132,38 @@ class _Matcher:
         lanes = {(op.kind, op.part): str(op) for op in program.ops}
         self._needs = {str(op): [lanes[d] for d in program.dependencies(op)] for op in program.ops}
         # A kernel that the eager step did not launch must not block an operation for good.
-        self._nearly_done = {op: len(left) // 10 for op, left in self._left.items()}
+        self._tolerated = {op: max(1, len(left) // 10) for op, left in self._left.items()}
 
     def find(self, span: Span) -> str:
-        key = (span.name, span.blocks)
-        fitting = [op for op, left in self._left.items() if left and left[-1] == key and self._may_run(op)]
-        if not fitting:
-            return self._on_stream.get(span.stream, "")
-        here = self._on_stream.get(span.stream)
-        elsewhere = {op for stream, op in self._on_stream.items() if stream != span.stream}
-        fitting.sort(key=lambda op: (op != here, op in elsewhere and op in self._begun, op not in self._begun))
-        chosen = fitting[0]
-        self._left[chosen].pop()
-        self._begun.add(chosen)
-        self._on_stream[span.stream] = chosen
-        return chosen
+        here = self._on_stream.get(span.stream, "")
+        if _is_copy(span) or self._take(here, span, lookahead=4):
+            return here
+        running = set(self._on_stream.values())
+        others = sorted(self._left, key=lambda op: (op in running, op not in self._begun))
+        for op in others:
+            if self._may_run(op) and self._take(op, span, lookahead=1):
+                self._begun.add(op)
+                self._on_stream[span.stream] = op
+                return op
+        return here
+
+    def _take(self, op: str, span: Span, lookahead: int) -> bool:
+        left = self._left.get(op, [])
+        for distance in range(min(lookahead, len(left))):
+            if left[-1 - distance] == (span.name, span.blocks):
+                del left[len(left) - 1 - distance :]
+                return True
+        return False
 
     def _may_run(self, op: str) -> bool:
         return op in self._begun or all(
-            len(self._left.get(need, ())) <= self._nearly_done.get(need, 0) for need in self._needs.get(op, [])
+            len(self._left.get(need, ())) <= self._tolerated.get(need, 0) for need in self._needs.get(op, [])
         )
+
+
+def _is_copy(span: Span) -> bool:
+    """Copies and fills differ between a replay and an eager step, and are told from their stream."""
+    return span.name.startswith(("Memset", "Memcpy"))
 
 
 def union(spans: Iterable[Span]) -> Intervals:
@@ -276,7 +289,7 @@ def saturation_estimate(spans: Sequence[Span], num_sms: int) -> float:
 
 
 def _share(span: Span, num_sms: int) -> float:
-    if any(word in span.name for word in ("nvjet", "cutlass", "gemm")):
+    if any(word in span.name for word in _PRODUCTS):
         return min(1.0, span.blocks / num_sms)
     return min(1.0, span.blocks * span.warps / (num_sms * 64))
 

@@ -264,9 +264,17 @@ class ModuleParts:
 
     def end(self) -> StepResult:
         """Let go of every tensor of the step and give losses and logits."""
-        result = self._step.result
+        result = self._in_model_order(self._step.result)
         self._frame = None
         return result
+
+    def _in_model_order(self, result: StepResult) -> StepResult:
+        # Threads finish parts in any order; whoever stacks the losses needs one.
+        names = self.graph.names
+        return StepResult(
+            {n: result.losses[n] for n in names if n in result.losses},
+            {n: result.logits[n] for n in names if n in result.logits},
+        )
 
     def suspend(self, differentiable: Collection[str]) -> Frame:
         """Take the running step's tensors out; see :class:`CapturableParts`.
@@ -275,6 +283,7 @@ class ModuleParts:
         the streams that they belong to.
         """
         frame, self._frame = self._step, None
+        frame.result = self._in_model_order(frame.result)
         frame.held.clear()
         for part, output in frame.outputs.items():
             if part not in differentiable:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
-
+from recsys.optim.device_lr import LearningRates
 from recsys.optim.lr_schedule import LrSchedule
 from recsys.schedule.executors.base import Executor
 from recsys.schedule.program import Program
@@ -26,14 +25,11 @@ class Stepper:
     parts: StepParts
     program: Program
     executor: Executor
-    optimizers: Mapping[str, torch.optim.Optimizer]
+    rates: LearningRates
     set_sparse_lr_factor: Callable[[float], None]
     lr_schedule: LrSchedule
     total_steps: int
     step: int = 0
-
-    def __post_init__(self) -> None:
-        self._base_lrs = {name: [g["lr"] for g in o.param_groups] for name, o in self.optimizers.items()}
 
     def __call__(self, batch: Batch) -> StepResult:
         """Train on ``batch``, which is on the device of the model."""
@@ -43,7 +39,5 @@ class Stepper:
         return self.executor.run(self.program, self.parts, batch)
 
     def _set_lr(self, factor: float) -> None:
-        for name, optimizer in self.optimizers.items():
-            for group, base in zip(optimizer.param_groups, self._base_lrs[name], strict=True):
-                group["lr"] = base * factor
+        self.rates.set_factor(factor)
         self.set_sparse_lr_factor(factor)

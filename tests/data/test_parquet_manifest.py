@@ -9,6 +9,7 @@ import pytest
 
 from recsys.data.parquet_manifest import SPLITS, read_manifest
 from recsys.errors import DataError
+from recsys.features import FeatureSpec, SparseFeature
 from tests.reference.prepared_folder import ONE_HOT, numbered_rows, write_prepared, write_shard
 
 Edit = Callable[[dict[str, Any]], Any]
@@ -39,6 +40,7 @@ def test_content(folder: Path) -> None:
     assert first.path == folder / "train" / "part-00000.parquet"
     assert first.path.stat().st_size == first.num_bytes
     assert manifest.notes == {"unseen ids": 3}
+    assert manifest.spec == ONE_HOT
     assert len(manifest.fingerprint) == 64
 
 
@@ -58,6 +60,8 @@ def test_content(folder: Path) -> None:
         (lambda m: m["splits"].update(train=m["splits"]["test"]), "'test/part-00000.parquet' is no file of .* train"),
         (lambda m: m["splits"]["test"]["files"][0].update(name="test/../x.parquet"), "is no file of the split test"),
         (lambda m: m.update(fingerprint="?"), r"the fingerprint '\?' is not hexadecimal"),
+        (lambda m: m.pop("files"), "'files' should be there and be list"),
+        (lambda m: m["files"].clear(), r"does not list features\.json"),
         (lambda m: m.update(notes=[]), r"'notes' should be there and be dict, but is \[\]"),
     ],
 )
@@ -99,3 +103,12 @@ def test_no_manifest(folder: Path) -> None:
         read_manifest(folder)
     with pytest.raises(DataError, match=r"nowhere: no such folder; set data\.path to a folder"):
         read_manifest(folder / "nowhere")
+
+
+def test_other_features_are_refused(folder: Path) -> None:
+    FeatureSpec(ONE_HOT.dense, (*ONE_HOT.sparse[:-1], SparseFeature("s2", 8))).write(folder / "features.json")
+    with pytest.raises(DataError, match=r"features\.json: the content is not the one that was written"):
+        read_manifest(folder)
+    (folder / "features.json").unlink()
+    with pytest.raises(DataError, match=r"features\.json: cannot be read as a feature spec"):
+        read_manifest(folder)

@@ -21,6 +21,7 @@ def test_compiled_head_and_loss_match_float64_autograd() -> None:
     labels = (torch.rand(64, device="cuda") < 0.3).float()
     weights = (torch.rand(64, device="cuda") < 0.9).float()
     compiled = torch.compile(part.compute, dynamic=False)(tokens, labels, weights)
+    assert part.head is not None and compiled.loss is not None
     compiled.loss.backward()
     got = [tokens.grad, *(p.grad for p in part.parameters())]
 
@@ -32,6 +33,7 @@ def test_compiled_head_and_loss_match_float64_autograd() -> None:
     (0.7 * bce / weights.double().sum()).backward()
     want = [double.grad, *(p.grad for p in part.parameters())]
     for a, b in zip(got, want, strict=True):
+        assert a is not None
         torch.testing.assert_close(a.double(), b, rtol=2e-5, atol=2e-7)
 
 

@@ -68,11 +68,21 @@ def write_manifest(folder: Path, notes: Mapping[str, Any] | None = None) -> None
     """The manifest of the files that are there."""
     splits: dict[str, Any] = {}
     for name in ("train", "valid", "test"):
-        files = [_file(folder, path) for path in sorted((folder / name).glob("*.parquet"))]
-        splits[name] = {"files": files, "rows": sum(file["rows"] for file in files)}
+        shards = [_file(folder, path) for path in sorted((folder / name).glob("*.parquet"))]
+        splits[name] = {"files": shards, "rows": sum(shard["rows"] for shard in shards)}
     fingerprint = hashlib.sha256(json.dumps(splits).encode()).hexdigest()
-    manifest = {"version": 1, "fingerprint": fingerprint, "splits": splits, "source": {}, "settings": {}}
-    (folder / "manifest.json").write_text(json.dumps({**manifest, "notes": dict(notes or {})}, indent=1) + "\n")
+    manifest: dict[str, Any] = {
+        "version": 1,
+        "fingerprint": fingerprint,
+        "splits": splits,
+        "source": {},
+        "settings": {},
+    }
+    features = (folder / "features.json").read_bytes()
+    sha256 = hashlib.sha256(features).hexdigest()
+    files = [{"name": "features.json", "bytes": len(features), "sha256": sha256}]
+    manifest |= {"files": files, "notes": dict(notes or {})}
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
 
 
 def _file(folder: Path, path: Path) -> dict[str, Any]:

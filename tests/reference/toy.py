@@ -9,7 +9,6 @@ import torch
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys.archs.attention import AttentionArch
-from recsys.archs.base import TokenShape
 from recsys.archs.cross import CrossArch
 from recsys.archs.dot import DotArch
 from recsys.archs.masknet import MaskNetArch

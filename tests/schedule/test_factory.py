@@ -5,7 +5,7 @@ import torch
 
 from recsys.errors import ConfigError
 from recsys.schedule.executors.serial import SerialExecutor
-from recsys.schedule.factory import NAMES, ScheduleConfig, build_executor, build_program
+from recsys.schedule.factory import NAMES, ScheduleConfig, _priorities, build_executor, build_program
 from recsys.schedule.graph import Edge, PartGraph, PartSpec
 from recsys.schedule.op import Kind
 
@@ -73,3 +73,10 @@ def test_mistakes_are_named(settings: dict[str, object], message: str) -> None:
 def test_a_lane_for_an_unknown_part() -> None:
     with pytest.raises(ConfigError, match="no part 'x'; valid are main, a, over"):
         build_program(ScheduleConfig("erase", lanes={"x": 1}), GRAPH, MAIN)
+
+
+def test_priorities_put_the_main_lane_first_and_updates_last() -> None:
+    config = ScheduleConfig("erase", early_update=True, urgent=("a",))
+    program = build_program(config, GRAPH, MAIN)
+    assert _priorities(config, program) == {0: -3, 1: -2, 2: 0}
+    assert _priorities(ScheduleConfig("erase"), program) == {0: -3, 1: -1, 2: 0}

@@ -27,14 +27,14 @@ def names(program: Program) -> list[str]:
 
 def test_sequential_runs_backward_in_reverse() -> None:
     assert names(builders.sequential(two_branches())) == (
-        "F:in F:a F:b F:top B:top B:b B:a B:in U:in U:a U:b U:top".split()
+        ["F:in", "F:a", "F:b", "F:top", "B:top", "B:b", "B:a", "B:in", "U:in", "U:a", "U:b", "U:top"]
     )
 
 
 def test_erase_runs_a_detached_backward_right_after_its_forward() -> None:
     graph = two_branches(frozenset("a"))
     assert names(builders.erase(graph, early_update=True)) == (
-        "F:in F:a B:a U:a F:b F:top B:top U:top B:b U:b B:in U:in".split()
+        ["F:in", "F:a", "B:a", "U:a", "F:b", "F:top", "B:top", "U:top", "B:b", "U:b", "B:in", "U:in"]
     )
 
 

@@ -26,7 +26,9 @@ def program(order: Order, graph: PartGraph, **options: bool) -> Program:
     return order(graph, builders.lane_per_part(graph, MAIN_PATH), **options)
 
 
-def train(detached: tuple[str, ...], order: Order, steps: int = 2, **options: bool) -> tuple[Recommender, list[StepResult]]:
+def train(
+    detached: tuple[str, ...], order: Order, steps: int = 2, **options: bool
+) -> tuple[Recommender, list[StepResult]]:
     model = make_model(cuts_for(detached, heads="all"))
     parts = make_parts(model)
     run = program(order, model.graph, **options)

@@ -13,6 +13,7 @@ from recsys.data.source import DataSplits
 from recsys.errors import NonFiniteError
 from recsys.metrics import RunningNE
 from recsys.models.recommender import MAIN_PATH, OVER, SPARSE, Recommender
+from recsys.optim.device_lr import LearningRates
 from recsys.optim.lr_schedule import LrSchedule
 from recsys.schedule import builders
 from recsys.schedule.executors.serial import SerialExecutor
@@ -34,7 +35,7 @@ def make_fit(data: DataSplits, **changes: Any) -> tuple[Recommender, Fit]:
         parts=parts,
         program=builders.erase(model.graph, builders.lane_per_part(model.graph, MAIN_PATH)),
         executor=SerialExecutor(),
-        optimizers={},
+        rates=LearningRates({}),
         set_sparse_lr_factor=model.sparse_arch.set_lr_factor,
         lr_schedule=LrSchedule(),
         total_steps=len(data.train),

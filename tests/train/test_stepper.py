@@ -7,6 +7,7 @@ import torch
 
 from recsys.models.recommender import MAIN_PATH, OVER, SPARSE, Recommender
 from recsys.optim.dense import DenseOptimConfig
+from recsys.optim.device_lr import LearningRates
 from recsys.optim.lr_schedule import LrSchedule
 from recsys.schedule import builders
 from recsys.schedule.executors.serial import SerialExecutor
@@ -23,7 +24,7 @@ def make_stepper(schedule: LrSchedule, total_steps: int = 4) -> tuple[Recommende
         parts=ModuleParts(model.graph, dict(model.parts.items()), optimizers),
         program=builders.erase(model.graph, builders.lane_per_part(model.graph, MAIN_PATH)),
         executor=SerialExecutor(),
-        optimizers=optimizers,
+        rates=LearningRates(optimizers),
         set_sparse_lr_factor=model.sparse_arch.set_lr_factor,
         lr_schedule=schedule,
         total_steps=total_steps,
@@ -65,7 +66,7 @@ def test_the_schedule_moves_dense_parts_and_tables() -> None:
     rates = []
     for _ in range(4):
         stepper(make_batch())
-        rates.append(stepper.optimizers[OVER].param_groups[0]["lr"])
+        rates.append(stepper.rates.current()[OVER])
     assert rates == pytest.approx([0.25, 0.5, 0.5, 0.25])
     half, full = make_stepper(LrSchedule(warmup_steps=2)), make_stepper(LrSchedule())
     over_half, sparse_half = moves(*half)
@@ -81,5 +82,5 @@ def test_a_constant_schedule_leaves_the_rates_alone() -> None:
     touched: list[float] = []
     stepper.set_sparse_lr_factor = touched.append
     stepper(make_batch())
-    assert touched == [] and stepper.optimizers[OVER].param_groups[0]["lr"] == 0.5
+    assert touched == [] and stepper.rates.current()[OVER] == 0.5
     assert all(p.isfinite().all() for p in model.parameters() if isinstance(p, torch.Tensor))
