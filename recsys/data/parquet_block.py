@@ -43,7 +43,7 @@ class Ragged:
         lengths = self.lengths[rows]
         ends = np.cumsum(lengths, dtype=np.int64)
         total = int(ends[-1]) if len(ends) else 0
-        shift = self.starts[rows] - ends
+        shift = self.starts[rows] - (ends - lengths)
         return self.values[np.repeat(shift, lengths) + np.arange(total)], lengths
 
 
@@ -192,7 +192,7 @@ class BatchMaker:
                 values.append(ids_B)
                 continue
             for block, rows, here in taken:
-                ids, lengths_FB[f, :stop_] = block.ragged[feature.name].take(rows)
+                ids, lengths_FB[f, here] = block.ragged[feature.name].take(rows)
                 values.append(ids)
         offsets = np.zeros(lengths_FB.size + 1, np.int64)
         np.cumsum(lengths_FB.reshape(-1), dtype=np.int64, out=offsets[1:])

@@ -37,6 +37,7 @@ class FusedUpdates:
         self._optimizers = dict(optimizers)
         self._weights = weights
         self._plain = OptimizerUpdates(optimizers)
+        self._rates: dict[float, torch.Tensor] = {}
         self._is_adam = {n: _is_plain_adam(o) for n, o in self._optimizers.items()}
 
     def step(self, parts: Sequence[str]) -> None:
@@ -70,8 +71,9 @@ class FusedUpdates:
         for part in parts:
             optimizer = self._optimizers[part]
             for group in optimizer.param_groups:
-                key = (id(group["lr"]), group["betas"], group["eps"], group["weight_decay"], _is_decoupled(optimizer))
-                columns = by_options.setdefault(key, _Columns(group["lr"]))
+                rate = self._rate(group["lr"], group["params"][0].device)
+                key = (id(rate), group["betas"], group["eps"], group["weight_decay"], _is_decoupled(optimizer))
+                columns = by_options.setdefault(key, _Columns(rate))
                 for parameter in group["params"]:
                     self._add(columns, optimizer, parameter)
         for (_, betas, eps, decay, decoupled), c in by_options.items():
@@ -79,6 +81,13 @@ class FusedUpdates:
                 c.params, c.grads, c.exp_avgs, c.exp_avg_sqs, c.steps, c.copies, c.lr,
                 betas=betas, eps=eps, weight_decay=decay, decoupled=decoupled,
             )  # fmt: skip
+
+    def _rate(self, lr: float | torch.Tensor, device: torch.device) -> torch.Tensor:
+        if isinstance(lr, torch.Tensor):
+            return lr
+        if lr not in self._rates:
+            self._rates = {lr: torch.tensor(lr, device=device)}
+        return self._rates[lr]
 
     def _add(self, columns: _Columns, optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> None:
         source = self._source(parameter)

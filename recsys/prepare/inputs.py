@@ -35,7 +35,7 @@ class InputFile:
 
     Attributes:
         path: as it is opened.
-        split: index in ``SPLITS`` when the input says so, else None.
+        split: index in ``SPLITS`` when the input says so; None if the rows are shared out.
         num_bytes, mtime_ns: when the preparation began.
     """
 
@@ -60,7 +60,9 @@ def resolve(source: str, inputs: Any) -> list[InputFile]:
         DataError: a file is missing, of the wrong kind, named twice, or its name and content disagree.
     """
     if isinstance(inputs, dict):
-        found = [(path, i) for i, name in enumerate(SPLITS) for path in _expand(source, inputs.get(name))]
+        # Without a valid file, the train files are cut.
+        given = {name: None if name == "train" and not inputs.get("valid") else i for i, name in enumerate(SPLITS)}
+        found = [(path, given[name]) for name in SPLITS for path in _expand(source, inputs.get(name))]
     else:
         found = [(path, None) for path in _expand(source, inputs)]
     files: list[InputFile] = []

@@ -105,7 +105,7 @@ class _Run:
         content = self._manifest(fingerprint, digests, figures, fitted, parts)
         write_json(self.output / manifest.MANIFEST, content)
         shutil.rmtree(self.work)
-        return content
+        return manifest.read(self.output)
 
     def _follow(self, what: str, task: Any, jobs: list[Any], folder: str = "") -> Any:
         done = (lambda i: self.work / folder / f"{i}.done") if folder else None
@@ -116,7 +116,7 @@ class _Run:
         jobs = [(file.path, bool(expected)) for file in self.files]
         digests: list[Digest] = list(self._follow("hash the input", _digest, jobs))
         for file, found in zip(self.files, digests, strict=True):
-            name = SPLITS[file.split] if file.split is not None else ""
+            name = SPLITS[file.split or 0]
             if name in expected and found.md5 != expected[name].md5:
                 raise DataError(
                     f"{file.path}: its MD5 is {found.md5}, but the published {name} file's is {expected[name].md5}; get "

@@ -94,11 +94,14 @@ def read_unit(source: str, unit: Unit, schema: Schema, chunk_bytes: int) -> Iter
         yield from _read_group(unit, schema, max(1, chunk_bytes // _ROW_BYTES))
     elif unit.kind == "stream":
         skip = int(source == "csv" and schema.csv.header)
+        line = 0
         for line, text in stream_blocks(Path(unit.path), chunk_bytes):
             if line <= skip:
                 line, text = line + 1, text[text.index(b"\n") + 1 :]
             if text:
                 yield _read_text(source, unit, schema, text, line)
+        if not line:
+            fail(Path(unit.path), 1, "the file is empty; get a new copy of it or name another file")
     elif text := range_block(Path(unit.path), unit.start, unit.stop):
         yield _read_text(source, unit, schema, text, None)
 

@@ -115,6 +115,18 @@ def test_without_hashes_no_damaged_shard_is_read_wrong(folder: Path, copy: Path,
     assert errors >= COPIES / 4, "damage must not pass unnoticed as a rule"
 
 
+@pytest.mark.parametrize("column", ["label", "weight", *MULTI_HOT.dense, *MULTI_HOT.sparse_names])
+def test_page_checksums_find_a_flipped_bit_of_a_value(copy: Path, column: str) -> None:
+    path = copy / "valid" / "part-00000.parquet"
+    content, group = bytearray(path.read_bytes()), pq.read_metadata(path).row_group(1)
+    chunks = [group.column(i) for i in range(group.num_columns)]
+    chunk = next(c for c in chunks if c.path_in_schema.split(".")[0] == column)
+    content[chunk.data_page_offset + chunk.total_compressed_size - 1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"valid/part-00000\.parquet, row group 1: cannot be read \(.*CRC checksum"):
+        read(copy, "size")
+
+
 def test_no_flipped_bit_of_a_footer_changes_a_row_group_unnoticed(tmp_path: Path) -> None:
     spec = FeatureSpec((), (SparseFeature("s0", 50),))
     tables = [numbered_rows(spec, 0, 10)]

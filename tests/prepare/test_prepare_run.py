@@ -185,12 +185,12 @@ def test_goes_on_after_a_stop(tmp_path: Path, clicks: Path, monkeypatch: pytest.
 
 def test_killed_and_started_again(tmp_path: Path) -> None:
     source = tmp_path / "train.txt"
-    source.write_text(fixture_text(4_000, seed=2))
-    words = ["source=criteo_kaggle", f"input={source}", "engine.chunk_mib=0.02", "engine.workers=1"]
+    source.write_text(fixture_text(1_000, seed=2))
+    words = ["source=criteo_kaggle", f"input={source}", "engine.chunk_mib=0.03", "engine.workers=1"]
     command = [sys.executable, "scripts/prepare.py", *words]
     output = tmp_path / "out"
     process = subprocess.Popen([*command, f"output={output}"], cwd=ROOT, stderr=subprocess.DEVNULL)
-    while not list(output.glob(f"{WORK}/stage/3.done")) and process.poll() is None:
+    while not list(output.glob(f"{WORK}/stage/2.done")) and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import subprocess
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from recsys.prepare.run import prepare
 from recsys.prepare.schema import Schema, parse_schema
@@ -88,3 +90,11 @@ def slow_dense(train: Sequence[float | None], values: Sequence[float | None], lo
     mean = math.fsum(present) / len(present) if present else 0.0
     sd = math.sqrt(math.fsum((x - mean) ** 2 for x in present) / len(present)) if len(set(present)) > 1 else 1.0
     return [0.0 if x is None else (one(x) - mean) / sd for x in values]
+
+
+def zstd_packed(text: bytes) -> bytes:
+    """As the command line tool packs it, with a checksum."""
+    try:
+        return subprocess.run(["zstd", "-q", "-c"], input=text, capture_output=True, check=True).stdout
+    except FileNotFoundError:
+        pytest.skip("needs the zstd command, for files with checksums")
