@@ -16,11 +16,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # `python scripts/x.py` puts scripts/ there
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # `python scripts/x.py` puts scripts/ there
 
 from recsys.errors import ConfigError, UserError
 
+ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "configs" / "prepare"
 
 
@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", metavar="key=value", help="or infer-schema FILE, or verify FOLDER")
     parser.add_argument("--quiet", action="store_true", help="no progress")
-    flags = parser.parse_args(arguments)
+    flags = parser.parse_intermixed_args(arguments)
     if not flags.words:
         parser.print_help()
         print("\nKeys and their values:\n")

@@ -17,6 +17,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 FLOORS = (
     ("errors", "features", "seeding", "types", "versions"),
     ("archs", "data", "metrics", "optim", "schedule", "sparse"),
+    ("prepare",),
     ("models",),
     ("distributed",),
     ("report", "train"),

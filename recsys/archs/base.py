@@ -25,9 +25,9 @@ class TokenShape:
 class SubArch(nn.Module, ABC):
     """A dense architecture over the tokens of one sample.
 
-    A subclass is final and takes ``(shape: TokenShape, *, <its own fields>)``. Row i of the output
-    depends on row i of the input only; the input is never written in place; every parameter gets a
-    gradient. ``tests/archs/test_contract.py`` holds these for every yaml in ``configs/arch``.
+    A subclass is final and takes ``(shape: TokenShape, *, <its own fields>, out_features: int, dropout: float)``.
+    Row i of the output depends on row i of the input only; the input is never written in place; every
+    parameter gets a gradient. ``tests/archs/test_contract.py`` holds these for every yaml in ``configs/arch``.
     """
 
     out_features: int

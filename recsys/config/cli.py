@@ -45,6 +45,8 @@ def main(task: Task) -> None:
 
     A :class:`UserError` is told in one message and ends the process with status 1.
     """
+    # Before torch starts its threads: spinning ones, on cores that others use too, made training ten times slower.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     register_resolvers()
     flags = get_args_parser().parse_args()
     if not _is_hydras_own(flags):

@@ -60,7 +60,7 @@ class CriteoKaggle:
         split: Sequence[float] | None = None,
         folds: int | None = None,
         fold: int = 0,
-        min_count: int = 10,
+        min_count: int = 2,
         dense_as_categorical: bool = True,
         max_rows: int | None = None,
         cache_dir: str = "data/cache",

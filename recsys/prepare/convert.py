@@ -318,8 +318,8 @@ def _lists(array: Any, column: CategoricalColumn) -> tuple[Any, list[Problem]]:
         bad = np.zeros(len(array), np.bool_)
         bad[owner[mask]] = True
         problems.append((bad, f"holds a value that {text}"))
-    mask = array.is_null() if array.null_count else None
-    return pa.ListArray.from_arrays(pa.array(offsets), values, mask=mask), problems
+    missing = array.is_null() if array.null_count else None
+    return pa.ListArray.from_arrays(pa.array(offsets), values, mask=missing), problems
 
 
 def text_hashes(array: Any) -> NDArray[np.uint64]:

@@ -68,9 +68,9 @@ def count(job: CountJob) -> Counted:
         missing.append(np.bincount(splits[empty], minlength=len(SPLITS)).tolist())
         moments.append(Moments.of(fitted_values(column, values[train])))
     batches, lengths = [], []
-    for i, column in enumerate(job.schema.categorical):
+    for i, feature in enumerate(job.schema.categorical):
         codes, owners, longest = batch.column(f"c{i}"), splits, 1
-        if column.multi_hot:
+        if feature.multi_hot:
             sizes = np.diff(codes.offsets.to_numpy())
             codes, owners = codes.flatten(), np.repeat(splits, sizes)
             longest = int(sizes[train].max(initial=0))

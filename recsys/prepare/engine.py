@@ -5,12 +5,15 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -64,7 +67,7 @@ def open_pool(engine: Engine) -> Iterator[Pool]:
         yield Pool(SerialExecutor(), 1)
         return
     # Spawned, not forked: this process has threads of Arrow's.
-    executor = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+    executor = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin_worker)
     try:
         yield Pool(executor, workers)
     except BrokenProcessPool as error:
@@ -74,6 +77,19 @@ def open_pool(engine: Engine) -> Iterator[Pool]:
         ) from error
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _begin_worker() -> None:
+    """Leave Ctrl-C to the parent, and end with it: a pool's workers would outlive a parent that is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def end_with_parent() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 @contextmanager

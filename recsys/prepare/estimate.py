@@ -32,9 +32,8 @@ def needs(settings: Settings, files: Sequence[InputFile]) -> str:
     each = " a worker" if settings.engine.name == "dask" else f" for {workers} worker{'s' * (workers > 1)}"
     line = (
         f"{len(files)} input file{'s' * (len(files) > 1)} of {_size(read)}; needs about {_size(disk)} of disk in "
-        f"{settings.output} ({_size(free)} are free; {_OUTPUT_PER_TEXT / (_WORK_PER_TEXT + _OUTPUT_PER_TEXT):.0%} of it "
-        f"stays) and {_size(memory)} of memory{each}, and {_PER_VALUE} bytes for each distinct value of the largest "
-        "vocabulary"
+        f"{settings.output} ({_size(free)} are free; {_size(_OUTPUT_PER_TEXT * text)} of it stay) and "
+        f"{_size(memory)} of memory{each}, and {_PER_VALUE} bytes for each distinct value of the largest vocabulary"
     )
     return line if disk < free else f"{line}. This may not fit on the disk"
 

@@ -61,7 +61,7 @@ def infer_schema(path: Path) -> str:
     if roles["left out"]:
         lines.append("\n".join(["# Left out:", *roles["left out"], ""]))
     if delimiter is not None:
-        lines.append(f'csv:\n  delimiter: {"tab" if delimiter == chr(9) else _plain(delimiter)}\n')
+        lines.append(f"csv:\n  delimiter: {'tab' if delimiter == chr(9) else _plain(delimiter)}\n")
     return "".join(lines)
 
 
@@ -106,8 +106,8 @@ def _label(path: Path, columns: dict[str, Any]) -> str:
     if named or len(binary) == 1:
         return (named or binary)[0]
     raise DataError(
-        f"{path}: the label cannot be told: {len(binary)} columns hold just 0 and 1 ({', '.join(binary[:5])}); name the "
-        "column `label`, or write the schema by hand (docs/data.md)"
+        f"{path}: the label cannot be told: {len(binary)} columns hold just 0 and 1 ({', '.join(binary[:5])}); name "
+        "the column `label`, or write the schema by hand (docs/data.md)"
     )
 
 

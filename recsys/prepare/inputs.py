@@ -156,7 +156,8 @@ def _check_magic(path: Path, head: bytes) -> None:
             fail(
                 path,
                 1,
-                f"the file is {kind}-compressed but its name does not end in {suffix}; rename it to {path.name}{suffix}",
+                f"the file is {kind}-compressed but its name does not end in {suffix}; rename it to "
+                f"{path.name}{suffix}",
             )
         if not head.startswith(magic) and path.suffix == suffix:
             fail(

@@ -149,7 +149,7 @@ def exact_sums(values, bits, limbs):  # type: ignore[no-untyped-def]
         if exponent:
             mantissa |= _U1 << np.uint64(52)
         else:
-            exponent = 1
+            exponent = np.int64(1)
         sign = np.int64(-1) if values[i] < 0 else np.int64(1)
         row = limbs[exponent]
         row[0] += sign * np.int64(mantissa & _MASK32)

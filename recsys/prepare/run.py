@@ -119,8 +119,8 @@ class _Run:
             name = SPLITS[file.split or 0]
             if name in expected and found.md5 != expected[name].md5:
                 raise DataError(
-                    f"{file.path}: its MD5 is {found.md5}, but the published {name} file's is {expected[name].md5}; get "
-                    "a new copy, or leave the check out with expected=null"
+                    f"{file.path}: its MD5 is {found.md5}, but the published {name} file's is {expected[name].md5}; "
+                    "get a new copy, or leave the check out with expected=null"
                 )
         reduce.check_copies(self.files, digests)
         return digests

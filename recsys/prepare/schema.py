@@ -136,7 +136,7 @@ class Schema:
     def sources(self) -> list[str]:
         """Names of the input's columns that are read, each once, label first."""
         roles = [self.label, self.weight, self.group, self.time]
-        features = [c.source for c in (*self.dense, *self.categorical)]
+        features = [*(c.source for c in self.dense), *(c.source for c in self.categorical)]
         return list(dict.fromkeys(name for name in [*roles, *features] if name is not None))
 
     def with_min_count(self, min_count: int | None) -> Schema:
@@ -153,10 +153,12 @@ class Schema:
 
 def schema_from_plain(plain: dict[str, Any]) -> Schema:
     """The schema that :meth:`Schema.to_plain` gave."""
-    dense = tuple(DenseColumn(**(c | {"transform": tuple(c["transform"])})) for c in plain["dense"])
-    categorical = tuple(CategoricalColumn(**c) for c in plain["categorical"])
-    text = {k: tuple(v) if isinstance(v, list) else v for k, v in plain["csv"].items()}
-    return Schema(**(plain | {"dense": dense, "categorical": categorical, "csv": CsvFormat(**text)}))
+    columns: dict[str, Any] = {
+        "dense": tuple(DenseColumn(**(c | {"transform": tuple(c["transform"])})) for c in plain["dense"]),
+        "categorical": tuple(CategoricalColumn(**c) for c in plain["categorical"]),
+        "csv": _csv_format(plain["csv"]),
+    }
+    return Schema(**(plain | columns))
 
 
 def read_schema(path: Path) -> Schema:
@@ -212,7 +214,7 @@ def check(schema: Schema, place: str) -> Schema:
         )
     if not names:
         raise ConfigError(f"{place}: there is no feature; list columns under dense, categorical or multi_hot")
-    if schema.label in [c.source for c in (*schema.dense, *schema.categorical)]:
+    if schema.label in {*(c.source for c in schema.dense), *(c.source for c in schema.categorical)}:
         raise ConfigError(f"{place}: the label {schema.label!r} is a feature too; remove it from the features")
     for dense in schema.dense:
         _check_dense(dense, f"{place}: dense.{dense.name}")
@@ -272,13 +274,18 @@ def _csv(raw: Any, place: str) -> CsvFormat:
     if not isinstance(raw, dict):
         raise ConfigError(f"{place}: give a mapping")
     _check_keys(raw, [f.name for f in fields(CsvFormat)], place)
-    text = CsvFormat(**{k: tuple(v) if isinstance(v, list) else v for k, v in raw.items()})
+    text = _csv_format(raw)
     delimiter = "\t" if text.delimiter == "tab" else text.delimiter
     if not isinstance(delimiter, str) or len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\n\r\0':
         raise ConfigError(f"{place}.delimiter: {text.delimiter!r} must be one ASCII character, or tab")
     if text.header == bool(text.columns):
         raise ConfigError(f"{place}: set either header: true or the names of the columns in `columns`")
     return replace(text, delimiter=delimiter)
+
+
+def _csv_format(raw: dict[str, Any]) -> CsvFormat:
+    options: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in raw.items()}
+    return CsvFormat(**options)
 
 
 def _check_dense(column: DenseColumn, place: str) -> None:

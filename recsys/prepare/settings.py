@@ -122,14 +122,15 @@ def check_settings(settings: Settings) -> None:
     _one_of("parts.compression", settings.compression, ("lz4", "zstd"))
     _at_least("bad_rows.limit", settings.bad_rows_limit, 0)
     _at_least("parts.rows_per_group", settings.rows_per_group, 1)
-    if settings.rows_per_part % settings.rows_per_group or settings.rows_per_part < 1:
+    _at_least("parts.rows_per_part", settings.rows_per_part, 1)
+    if settings.rows_per_part % settings.rows_per_group:
         raise ConfigError(
             f"parts.rows_per_part={settings.rows_per_part} must be a multiple of "
             f"parts.rows_per_group={settings.rows_per_group}"
         )
     if settings.engine.workers is not None:
         _at_least("engine.workers", settings.engine.workers, 1)
-    if not settings.engine.chunk_mib > 0:
+    if not isinstance(settings.engine.chunk_mib, int | float) or not settings.engine.chunk_mib > 0:
         raise ConfigError(f"engine.chunk_mib={settings.engine.chunk_mib} must be above 0")
     if settings.engine.name == "dask" and not settings.engine.address:
         raise ConfigError("engine.address is not set; give the scheduler's, such as engine.address=tcp://HOST:8786")
@@ -158,6 +159,7 @@ def shares_of(settings: Settings) -> tuple[float, ...]:
 
 def _check_split(settings: Settings) -> None:
     split = settings.split
+    _at_least("split.seed", split.seed, 0)
     if isinstance(settings.inputs, dict):
         for key in settings.inputs:
             if key not in SPLITS:
@@ -172,7 +174,7 @@ def _check_split(settings: Settings) -> None:
         if split.kind != "order":
             raise ConfigError(f"split.folds={split.folds} needs split.kind=order")
         _at_least("split.folds", split.folds, 2)
-        if not 0 <= split.fold < split.folds:
+        if not isinstance(split.fold, int) or not 0 <= split.fold < split.folds:
             raise ConfigError(f"split.fold={split.fold} must be from 0 to {split.folds - 1}, below split.folds")
     if split.kind != "days":
         shares_of(settings)

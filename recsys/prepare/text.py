@@ -35,7 +35,7 @@ def unreadable(path: Path, error: Exception) -> DataError:
 
 
 def range_block(path: Path, start: int, stop: int) -> bytes:
-    """The lines of a plain file that begin in bytes ``[start, stop)``, whole; the last gets a newline if it has none."""
+    """Lines of a plain file that begin in bytes ``[start, stop)``, whole; the last gets a newline if it lacks one."""
     try:
         with path.open("rb") as file:
             file.seek(max(start - 1, 0))

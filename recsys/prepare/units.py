@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def make_units(source: str, files: list[InputFile], schema: Schema, chunk_bytes:
             units.append(Unit(i, file.path, "stream", names=names))
             continue
         cuts = [*range(start, file.num_bytes, chunk_bytes), file.num_bytes]
-        units += [Unit(i, file.path, "lines", a, b, names=names) for a, b in zip(cuts, cuts[1:], strict=False)]
+        units += [Unit(i, file.path, "lines", a, b, names=names) for a, b in pairwise(cuts)]
     return units
 
 

@@ -43,7 +43,7 @@ class SparseConfig:
     optimizer: str = "rowwise_adagrad"
     lr: float = 0.05
     eps: float = 1e-8
-    init_scale: float = 1.0
+    init_scale: float = 3.0
 
     def __post_init__(self) -> None:
         if self.embedding_dim < 4 or self.embedding_dim % 4:

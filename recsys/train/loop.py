@@ -93,6 +93,7 @@ class Fit:
                 if evaluate_now and self._evaluate(result):
                     break
         self._guard.check()
+        self._stepper.finish()
         if self._best_state is None:
             result.best_rows = result.rows
         else:
@@ -110,6 +111,7 @@ class Fit:
     def _evaluate(self, result: FitResult) -> bool:
         """Add a point to the curve; whether to stop."""
         self._guard.check()
+        self._stepper.finish()
         ne = evaluate(self._model, self._data.valid, self._device, self._autocast).compute().ne
         result.curve.append(CurvePoint(result.rows, ne))
         if ne is None:

@@ -38,6 +38,10 @@ class Stepper:
         self.step += 1
         return self.executor.run(self.program, self.parts, batch)
 
+    def finish(self) -> None:
+        """Wait for what a step left running: before weights are read outside of a step."""
+        self.executor.finish()
+
     def _set_lr(self, factor: float) -> None:
         self.rates.set_factor(factor)
         self.set_sparse_lr_factor(factor)

@@ -35,7 +35,7 @@ def base() -> dict[str, Any]:
         ("model.over_arch.dropout", 0.5),
         ("sparse.lr", 0.5),
         ("optim.lr_schedule.warmup_steps", 5),
-        ("schedule.early_update", True),
+        ("schedule.early_update", False),
         ("trainer.epochs", 2),
         ("trainer.batch_size", 65),
         ("trainer.evals_per_epoch", 9),

@@ -33,9 +33,16 @@ def test_without_a_path() -> None:
 def test_a_model_trains_on_multi_hot_weighted_rows(tmp_path: Path) -> None:
     splits = {name: [numbered_rows(MULTI_HOT, at, 50, weight=True)] for name, at in (("train", 0), ("valid", 50))}
     splits["test"] = [numbered_rows(MULTI_HOT, 100, 37, weight=True)]
-    folder = write_prepared(tmp_path / "p", MULTI_HOT, splits, group_rows=20, notes={"unseen ids": 2})
+    folder = write_prepared(
+        tmp_path / "p",
+        MULTI_HOT,
+        splits,
+        group_rows=20,
+        notes={"unseen ids": {"valid": {"s0": 2, "s1": 1}, "test": {"s0": 0}}, "quarantined": 4},
+    )
     cfg = to_plain(compose(["+experiment=erase6", "data=prepared", f"data.path={folder}", *TINY]))
     report = train_model(cfg, tmp_path / "run")
-    assert report.data_notes["unseen ids"] == 2
+    assert report.data_notes["unseen ids"] == {"valid": 3, "test": 0}, "summed over the columns"
+    assert report.data_notes["quarantined"] == 4
     assert report.data_notes["last train batch"] == "kept, 2 of 16 rows"
     assert report.erase.ne is not None

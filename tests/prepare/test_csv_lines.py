@@ -45,7 +45,9 @@ def test_reads_what_the_csv_module_reads(tmp_path: Path) -> None:
     assert table["c"].to_pylist() == slow_ids(categories, categories, 1)
     numbers = [float(row["x"]) if row["x"] else None for row in train]
     assert table["x"].to_pylist() == pytest.approx(slow_dense(numbers, numbers, log=True), abs=1e-6)
-    assert [len(tags) for tags in table["tags"].to_pylist()] == [1 if not r["tags"] else len(r["tags"].split("|")) for r in train]
+    assert [len(tags) for tags in table["tags"].to_pylist()] == [
+        1 if not r["tags"] else len(r["tags"].split("|")) for r in train
+    ]
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 50, 333])

@@ -69,10 +69,16 @@ def test_refused_types_and_values(tmp_path: Path) -> None:
     refused(tmp_path, pa.array([{"k": 1}] * N), ": column c: is struct")
     refused(tmp_path, pa.array([b"\xff"] * N), ": column c: holds bytes that are no UTF-8 text")
     refused(tmp_path, pa.array([0.5] * N), ", row 1: column c: '0.5' is not a whole number")
-    refused(tmp_path, pa.array([1] * 49 + [2**63], pa.uint64()), ", row 50: column c: '9223372036854775808' is beyond 64 bits")
+    refused(
+        tmp_path,
+        pa.array([1] * 49 + [2**63], pa.uint64()),
+        ", row 50: column c: '9223372036854775808' is beyond 64 bits",
+    )
     dense = parse_schema({"label": "y", "dense": ["c"]}, "schema")
     refused(tmp_path, pa.array(DAYS), ": column c: is timestamp.*, which is no number", schema=dense)
-    refused(tmp_path, pa.array([1.0] * 7 + [float("inf")] * 43), ", row 8: column c: 'inf' is not a finite", schema=dense)
+    refused(
+        tmp_path, pa.array([1.0] * 7 + [float("inf")] * 43), ", row 8: column c: 'inf' is not a finite", schema=dense
+    )
 
 
 LABELS = [

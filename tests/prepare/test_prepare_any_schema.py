@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def test_any_schema(
         spec = FeatureSpec.read(folder / "out/features.json")
         assert (list(spec.dense), spec.sparse_names) == (dense, sparse)
         cuts = [0, round(num_rows * 0.8), round(num_rows * 0.9), num_rows]
-        for split, (a, b) in zip(("train", "valid", "test"), zip(cuts, cuts[1:], strict=False), strict=True):
+        for split, (a, b) in zip(("train", "valid", "test"), pairwise(cuts), strict=True):
             part = read_split(folder / "out", split)
             assert part["row"].to_pylist() == list(range(a, b))
             for column in dense:

@@ -39,7 +39,9 @@ def test_rare_values_share_buckets() -> None:
     assert both.cardinality == 9 and 4 <= ids[2] < 9 and 4 <= ids[4] < 9
 
 
-@pytest.mark.parametrize("values", [pa.array(range(3000)), pa.array([f"v{i}" for i in range(3000)])], ids=["int", "text"])
+@pytest.mark.parametrize(
+    "values", [pa.array(range(3000)), pa.array([f"v{i}" for i in range(3000)])], ids=["int", "text"]
+)
 def test_hashing_fills_its_table_evenly_and_never_leaves_it(values: Any) -> None:
     hashed = SparseEncoder(CategoricalColumn("c", min_count=None, hash_size=30), pa.array([], pa.int64()), 1)
     counts = np.bincount(hashed.encode(values), minlength=32)
@@ -54,8 +56,8 @@ def test_hashes_are_the_same_tomorrow() -> None:
     assert hashed.encode(pa.array([0, -1, 2**63 - 1])).tolist() == HASHED_NUMBERS
 
 
-HASHED_TEXTS = [0, 0, 0]
-HASHED_NUMBERS = [0, 0, 0]
+HASHED_TEXTS = [26205, 858935, 229659]
+HASHED_NUMBERS = [607537, 443938, 352041]
 
 
 def test_max_size_keeps_the_most_frequent(tmp_path: Path) -> None:
@@ -106,7 +108,7 @@ def test_features_json_round_trip(tmp_path: Path) -> None:
     assert encoding.schema == schema and len(encoding.spec.sparse) == 39
     path = tmp_path / "features.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"encoding": {"version": 99}}))
-    with pytest.raises(DataError, match="version 99, not 1; prepare"):
+    with pytest.raises(DataError, match=r"version 99, not 1\); prepare"):
         Encoding.read(tmp_path)
 
 
@@ -125,7 +127,10 @@ SCHEMAS: list[tuple[Any, str]] = [
     ({"label": "y", "categorial": ["c"]}, "s: there is no key 'categorial'; nearest: categorical"),
     ({"label": "y", "categorical": ["c", "c"]}, "two features are named 'c'"),
     ({"label": "y", "categorical": ["y"]}, "the label 'y' is a feature too"),
-    ({"label": "y", "categorical": ["time"]}, r"a feature cannot be named 'time'.*\{name: time_feature, column: time\}"),
+    (
+        {"label": "y", "categorical": ["time"]},
+        r"a feature cannot be named 'time'.*\{name: time_feature, column: time\}",
+    ),
     ({"label": "y", "categorical": [{"name": "c", "min_cont": 3}]}, "there is no key 'min_cont'; nearest: min_count"),
     ({"label": "y", "categorical": [{"name": "c", "min_count": 0}]}, r"categorical\.c\.min_count: 0 must be"),
     ({"label": "y", "categorical": [{"name": "c", "min_count": None}]}, "set min_count .*, hash_size .* or both"),

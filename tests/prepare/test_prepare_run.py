@@ -76,7 +76,7 @@ def test_spec_can_be_read_and_covers_every_id(tmp_path: Path, clicks: Path) -> N
     assert [f.max_length for f in spec.sparse] == [1, 1, 3]
     for feature in spec.sparse[:2]:
         ids = read_split(tmp_path / "out", "test")[feature.name].to_numpy()
-        assert 0 <= ids.min() and ids.max() < feature.cardinality
+        assert ids.min() >= 0 and ids.max() < feature.cardinality
 
 
 @pytest.fixture(scope="module")
@@ -118,9 +118,7 @@ def test_bytes_do_not_depend_on_the_chunks(
     assert folder_bytes(tmp_path) == plain_result
 
 
-def test_bytes_do_not_depend_on_the_workers(
-    tmp_path: Path, criteo_file: Path, plain_result: dict[str, bytes]
-) -> None:
+def test_bytes_do_not_depend_on_the_workers(tmp_path: Path, criteo_file: Path, plain_result: dict[str, bytes]) -> None:
     engine = Engine(workers=2, chunk_mib=0.03)
     run_prepare("criteo_kaggle", str(criteo_file), tmp_path, criteo_schema(), split=Split("random"), engine=engine)
     assert folder_bytes(tmp_path) == plain_result
@@ -156,7 +154,7 @@ def test_goes_on_after_a_stop(tmp_path: Path, clicks: Path, monkeypatch: pytest.
     whole = tmp_path / "whole"
     engine = Engine(workers=1, chunk_mib=0.01)
     run_prepare("parquet", str(clicks), whole, click_schema(), engine=engine)
-    calls = {name: 0 for name in ("stage", "count", "fit", "write_part")}
+    calls = dict.fromkeys(("stage", "count", "fit", "write_part"), 0)
     real = {name: getattr(run, name) for name in calls}
 
     def counting(name: str, stop_at: int | None) -> Any:
@@ -183,22 +181,37 @@ def test_goes_on_after_a_stop(tmp_path: Path, clicks: Path, monkeypatch: pytest.
     assert all(calls[name] == before[name] for name in steps[: steps.index(step)]), "an earlier pass was done again"
 
 
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def test_killed_and_started_again(tmp_path: Path) -> None:
     source = tmp_path / "train.txt"
     source.write_text(fixture_text(1_000, seed=2))
-    words = ["source=criteo_kaggle", f"input={source}", "engine.chunk_mib=0.03", "engine.workers=1"]
-    command = [sys.executable, "scripts/prepare.py", *words]
+    command = [sys.executable, "scripts/prepare.py", "source=criteo_kaggle", f"input={source}", "engine.chunk_mib=0.03"]
     output = tmp_path / "out"
-    process = subprocess.Popen([*command, f"output={output}"], cwd=ROOT, stderr=subprocess.DEVNULL)
+    killed = [*command, "engine.workers=2", f"output={output}"]
+    process = subprocess.Popen(killed, cwd=ROOT, stderr=subprocess.DEVNULL)
     while not list(output.glob(f"{WORK}/stage/2.done")) and process.poll() is None:
         time.sleep(0.01)
+    workers = children_of(process.pid)
     process.send_signal(signal.SIGKILL)
     process.wait()
+    assert len(workers) >= 2
     assert (output / LOCK).exists() and not (output / manifest.MANIFEST).exists()
-    again = subprocess.run([*command, f"output={output}"], cwd=ROOT, capture_output=True, text=True, check=True)
+    one = [*command, "engine.workers=1"]
+    again = subprocess.run([*one, f"output={output}"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "going on with what an earlier run has done" in again.stderr
-    subprocess.run([*command, f"output={tmp_path / 'whole'}"], cwd=ROOT, capture_output=True, check=True)
+    assert not any(is_running(pid) for pid in workers), "workers outlived the process that was killed"
+    subprocess.run([*one, f"output={tmp_path / 'whole'}"], cwd=ROOT, capture_output=True, check=True)
     assert folder_bytes(output) == folder_bytes(tmp_path / "whole")
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_work_of_other_settings_is_not_used(tmp_path: Path, clicks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,6 +258,7 @@ def test_lock_of_a_dead_process_is_no_lock(tmp_path: Path, clicks: Path) -> None
     output.mkdir()
     (output / LOCK).write_text("process 1 on nowhere")
     run_prepare("parquet", str(clicks), output, click_schema())
+    assert not (output / LOCK).exists()
 
 
 def test_unwritable_folder(clicks: Path) -> None:
@@ -256,7 +270,9 @@ def test_unwritable_folder(clicks: Path) -> None:
 def test_disk_full(tmp_path: Path, clicks: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
-    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(small)], capture_output=True)
+    mount = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(small)], capture_output=True, check=False
+    )
     if mount.returncode:
         pytest.skip(f"cannot mount a tmpfs: {mount.stderr.decode()}")
     try:
@@ -283,13 +299,15 @@ def test_quarantine(tmp_path: Path) -> None:
         output = tmp_path / f"out{chunk_mib}"
         content = run_prepare("criteo_kaggle", str(path), output, criteo_schema(), engine=engine, **more)
         assert content["notes"]["quarantined"] == 4
-        rows = sum((read_split(output, s)["row"].to_pylist() for s in ("train", "valid", "test")), [])
+        rows = [n for s in ("train", "valid", "test") for n in read_split(output, s)["row"].to_pylist()]
         assert sorted(rows) == [i for i in range(300) if i not in bad]
         side = [json.loads(line) for line in (output / manifest.QUARANTINE).read_text().splitlines()]
         assert [(row["place"], row["text"]) for row in side] == [(f"{path}, line {i + 1}", bad[i]) for i in bad]
     assert folder_bytes(tmp_path / "out0.004") == folder_bytes(tmp_path / "out16.0")
     more["bad_rows_limit"] = 3
-    with pytest.raises(DataError, match=r"line 200: more than bad_rows.limit=3 bad rows;.*the first is .*line 4: is blank"):
+    with pytest.raises(
+        DataError, match=r"line 200: more than bad_rows.limit=3 bad rows;.*the first is .*line 4: is blank"
+    ):
         run_prepare("criteo_kaggle", str(path), tmp_path / "limit", criteo_schema(), **more)
 
 
@@ -316,7 +334,7 @@ def test_encodings_see_train_rows_only(tmp_path: Path, clicks: Path) -> None:
 
 
 def test_input_that_changes_while_it_is_read(tmp_path: Path, clicks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = run.write_part
+    real: Any = vars(run)["write_part"]
 
     def touch(job: Any) -> Any:
         os.utime(clicks, (1, 1))

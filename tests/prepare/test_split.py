@@ -52,7 +52,7 @@ def test_random_is_exact_disjoint_and_by_seed(tmp_path: Path) -> None:
         run_prepare("criteo_kaggle", path, tmp_path / str(seed), SMALL, split=split)
         rows = rows_of(tmp_path / str(seed))
         assert [len(part) for part in rows] == [266, 34, 33]
-        assert sorted(sum(rows, [])) == list(range(333))
+        assert sorted(n for part in rows for n in part) == list(range(333))
         seen.append(rows)
     assert seen[0] != seen[1]
     # Not the order of the file: the test rows come from all over it.
@@ -84,10 +84,11 @@ def test_time_keeps_rows_of_one_time_together(tmp_path: Path) -> None:
     assert sum(len(t) for t in times) == 301 and 240 <= len(times[0]) <= 243
 
 
-@pytest.mark.parametrize("spread", [1, 3_000_000_000, 2**55])
-def test_time_cut_with_any_range(tmp_path: Path, spread: int) -> None:
+# Steps between rows, steps between blocks of 40 rows: in the last two a bin of the first histogram holds many times.
+@pytest.mark.parametrize(("step", "block"), [(1, 0), (3_000_000_000, 0), (2**55, 0), (1, 2**40), (70_000, 2**60)])
+def test_time_cut_with_any_range(tmp_path: Path, step: int, block: int) -> None:
     table = click_table(120)
-    times = [(i - 60) * spread for i in range(120)]
+    times = [(i - 60) * step + (i // 40 - 1) * block for i in range(120)]
     table = table.set_column(table.schema.get_field_index("at"), "at", pa.array(times, pa.int64()))
     pq.write_table(table, tmp_path / "t.parquet", row_group_size=31)
     run_prepare("parquet", str(tmp_path / "t.parquet"), tmp_path / "out", click_schema(), split=Split("time"))
@@ -117,7 +118,9 @@ def test_published_files_are_compared(tmp_path: Path) -> None:
     sums = {name: hashlib.md5(Path(path).read_bytes()).hexdigest() for name, path in files.items()}
     good = {name: Expected(sums[name], n) for name, n in (("train", 50), ("valid", 20), ("test", 30))}
     run_prepare("criteo_kaggle", files, tmp_path / "good", SMALL, expected=good)
-    with pytest.raises(DataError, match=r"test\.txt: its MD5 is .* but the published test file's is 00; get a new copy"):
+    with pytest.raises(
+        DataError, match=r"test\.txt: its MD5 is .* but the published test file's is 00; get a new copy"
+    ):
         run_prepare("criteo_kaggle", files, tmp_path / "a", SMALL, expected=good | {"test": Expected("00", 30)})
     with pytest.raises(DataError, match=r"test\.txt: has 30 rows, but the published file has 31"):
         run_prepare("criteo_kaggle", files, tmp_path / "b", SMALL, expected=good | {"test": Expected(sums["test"], 31)})

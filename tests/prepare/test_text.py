@@ -19,7 +19,7 @@ from tests.reference.clicks import zstd_packed
 TEXT = b"".join(b"%d:%s\n" % (i, b"x" * (i % 40)) for i in range(300))
 
 
-@given(st.binary(max_size=60).map(lambda b: b.replace(b"\r", b"\n")), st.integers(1, 20))
+@given(st.lists(st.sampled_from([b"\n", b"a", b"bcd"]), max_size=30).map(b"".join), st.integers(1, 20))
 def test_ranges_give_every_line_once(tmp_path_factory: pytest.TempPathFactory, text: bytes, step: int) -> None:
     path = tmp_path_factory.getbasetemp() / "ranges.txt"
     path.write_bytes(text)
@@ -60,9 +60,9 @@ def test_damaged_streams_are_refused(tmp_path: Path) -> None:
         refused = 0
         damaged = [packed[: r.randrange(5, len(packed))] for _ in range(20)] + [packed + b"garbage"]
         for _ in range(100):
-            copy = bytearray(packed)
-            copy[r.randrange(len(copy))] ^= 1 << r.randrange(8)
-            damaged.append(bytes(copy))
+            flipped = bytearray(packed)
+            flipped[r.randrange(len(flipped))] ^= 1 << r.randrange(8)
+            damaged.append(bytes(flipped))
         for copy in damaged:
             try:
                 got = b"".join(t for _, t in stream_blocks(_put(path, copy), 500))
@@ -100,7 +100,9 @@ def test_endless_line(tmp_path: Path) -> None:
 
 
 def test_name_and_content_disagree(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"zstd-compressed but its name does not end in \.zst; rename it to a\.txt\.zst"):
+    with pytest.raises(
+        DataError, match=r"zstd-compressed but its name does not end in \.zst; rename it to a\.txt\.zst"
+    ):
         resolve("csv", str(_put(tmp_path / "a.txt", zstd_packed(TEXT))))
     with pytest.raises(DataError, match=r"is a parquet file; use source=parquet"):
         resolve("csv", str(_put(tmp_path / "b.csv", b"PAR1....PAR1")))

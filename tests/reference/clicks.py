@@ -37,7 +37,16 @@ def click_table(num_rows: int, seed: int = 0) -> Any:
         }
         for i in range(num_rows)
     ]
-    kinds = [pa.bool_(), pa.float64(), pa.int32(), pa.int64(), pa.string(), pa.list_(pa.string()), pa.int64(), pa.float32()]
+    kinds = [
+        pa.bool_(),
+        pa.float64(),
+        pa.int32(),
+        pa.int64(),
+        pa.string(),
+        pa.list_(pa.string()),
+        pa.int64(),
+        pa.float32(),
+    ]
     return pa.Table.from_pylist(rows, pa.schema(list(zip(rows[0], kinds, strict=True))))
 
 
@@ -60,8 +69,8 @@ def write_clicks(path: Path, num_rows: int, seed: int = 0, **options: Any) -> Pa
 
 
 def run_prepare(source: str, inputs: Any, output: Path, schema: Schema, **more: Any) -> dict[str, Any]:
-    more = {"engine": IN_PROCESS, "split": Split("order"), "rows_per_group": 64, "rows_per_part": 128} | more
-    return prepare(Settings(source, inputs, str(output), schema, **more))
+    small: dict[str, Any] = {"engine": IN_PROCESS, "split": Split("order"), "rows_per_group": 64, "rows_per_part": 128}
+    return prepare(Settings(source, inputs, str(output), schema, **(small | more)))
 
 
 def read_split(folder: Path, split: str) -> Any:

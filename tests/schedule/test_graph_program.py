@@ -1,6 +1,7 @@
 """Graphs and programs as data."""
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 
@@ -51,12 +52,12 @@ def test_gradient_does_not_flow_through_a_part_without_backward() -> None:
 
 @pytest.mark.parametrize("order", [builders.sequential, builders.erase])
 @pytest.mark.parametrize("early_update", [False, True])
-def test_every_detach_set_gives_a_valid_program(order: builders.sequential, early_update: bool) -> None:  # type: ignore[valid-type]
+def test_every_detach_set_gives_a_valid_program(order: Callable[..., Program], early_update: bool) -> None:
     for size in range(3):
         for detached in itertools.combinations("ab", size):
             graph = two_branches(frozenset(detached))
             lanes = builders.lane_per_part(graph, frozenset({"in", "top"}))
-            program = order(graph, lanes, early_update=early_update)  # type: ignore[operator]
+            program = order(graph, lanes, early_update=early_update)
             assert program.num_lanes == 3
 
 
