@@ -65,7 +65,7 @@ def draw_settings(ranges: Ranges, number: int, seed: int) -> list[Setting]:
     drawn: dict[tuple[int, ...], None] = {}  # in the order of the draws
     draw = 0
     while len(drawn) < number:
-        places = (random.Random(f"{seed}/{draw}/{len(ranges)}").randrange(len(choices)) for name, choices in ranges.items())
+        places = (random.Random(f"{seed}/{name}/{draw}").randrange(len(choices)) for name, choices in ranges.items())
         drawn[tuple(places)] = None
         draw += 1
     names = list(ranges)

@@ -112,10 +112,12 @@ def test_features_json_round_trip(tmp_path: Path) -> None:
         Encoding.read(tmp_path)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "data/schemas").glob("*.yaml")), ids=lambda p: p.stem)
+# The one of the reader in memory only describes a file's format.
+SHIPPED = [path for path in sorted((ROOT / "data/schemas").glob("*.yaml")) if path.stem != "criteo_kaggle"]
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.stem)
 def test_schemas_that_come_along(path: Path) -> None:
-    if path.stem == "criteo_kaggle":
-        pytest.skip("describes the file's format for the reader in memory")
     schema = read_schema(path)
     assert schema.label == "label" and len(schema.categorical) > 5
 
