@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # `python scrip
 from recsys.errors import ConfigError, UserError
 
 ROOT = Path(__file__).resolve().parent.parent
-CONFIGS = ROOT / "configs" / "prepare"
+CONFIGS = ROOT / "scripts" / "prepare_config"
 
 
 def main(arguments: list[str] | None = None) -> int:

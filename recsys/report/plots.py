@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
 from recsys.report.curve import LearningCurve
-from recsys.report.model import SIDES, RunReport, Side
+from recsys.report.model import RunReport, Side
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,7 +66,7 @@ def draw_learning_curve(axes: Axes, report: RunReport, curve: LearningCurve) -> 
     """Draw it into ``axes``; call inside ``with style():``."""
     from matplotlib.ticker import EngFormatter
 
-    for side in SIDES:
+    for side in report.sides:
         _draw_side(axes, side, report, curve)
     if report.bayes_ne is not None:
         axes.axhline(
@@ -77,10 +77,15 @@ def draw_learning_curve(axes: Axes, report: RunReport, curve: LearningCurve) -> 
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
     axes.set_xlabel("training rows seen")
     axes.set_ylabel("normalized entropy (NE)")
-    gap = report.ne_gap_percent
-    title = f"{report.experiment} against {report.baseline_name}"
-    axes.set_title(title if gap is None else f"{title}: NE gap {gap:+.2f} %")
+    axes.set_title(_title(report))
     axes.legend(loc="upper right")
+
+
+def _title(report: RunReport) -> str:
+    if len(report.sides) == 1:
+        return report.experiment
+    title, gap = f"{report.experiment} against {report.baseline_name}", report.ne_gap_percent
+    return title if gap is None else f"{title}: NE gap {gap:+.2f} %"
 
 
 def _draw_side(axes: Axes, side: Side, report: RunReport, curve: LearningCurve) -> None:
@@ -106,7 +111,7 @@ def _draw_side(axes: Axes, side: Side, report: RunReport, curve: LearningCurve) 
 
 
 def _ne_limits(report: RunReport, curve: LearningCurve) -> tuple[float, float]:
-    points = [point for side in SIDES for point in curve.side(side) if point.ne is not None]
+    points = [point for side in report.sides for point in curve.side(side) if point.ne is not None]
     last = max((point.rows for point in points), default=0)
     shown = [p.ne for p in points if p.ne is not None and p.rows >= _WARM_UP * last]
     shown += [ne for ne in (report.baseline.ne, report.erase.ne, report.bayes_ne) if ne is not None]
