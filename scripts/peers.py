@@ -4,7 +4,7 @@
 
 FILE is Criteo's Kaggle TSV (plain or .gz), cut 80/10/10 in file order as data=criteo_kaggle does. The peers are
 logistic regression on hashed one-hot features, and LightGBM with frequencies and out-of-fold smoothed target means,
-each tuned on the valid rows from configs/tune/peer_*.yaml and tested once. LightGBM and scikit-learn are installed
+each tuned on the valid rows from scripts/ranges/peer_*.yaml and tested once. LightGBM and scikit-learn are installed
 into an environment of their own (--env); they are no dependency of the product.
 """
 
@@ -66,7 +66,7 @@ def measure(flags: argparse.Namespace) -> None:
     from recsys.compare.ranges import draw_settings, read_ranges
 
     settings = {
-        peer: draw_settings(read_ranges(ROOT / "configs" / "tune" / f"peer_{peer}.yaml"), flags.trials, flags.seed)
+        peer: draw_settings(read_ranges(ROOT / "scripts" / "ranges" / f"peer_{peer}.yaml"), flags.trials, flags.seed)
         for peer in flags.peers
     }
     flags.out.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """Search settings at random: the same draws for every experiment, chosen by NE on the valid rows alone.
 
     python -m scripts.tune baseline6 erase6 data=criteo_kaggle data.path=FILE --trials 20 \\
-        --ranges configs/tune/criteo_sample.yaml --seed 7 --jobs 2
+        --ranges scripts/ranges/criteo_sample.yaml --seed 7 --jobs 2
 
 An experiment is a name from configs/experiment, or name:key=value,key=value; a plain key=value goes to all of them.
 The ranges are a YAML file, a config key to its values a line. Test figures are shown for the chosen setting only.

@@ -51,13 +51,29 @@ def main(task: Task) -> None:
     flags = get_args_parser().parse_args()
     if not _is_hydras_own(flags):
         _or_exit(lambda: check_overrides(flags.overrides, sweep=flags.multirun))
+        _or_exit(lambda: _check_run_folder(flags.overrides))
 
     @hydra.main(version_base=_VERSION_BASE, config_path=str(CONFIGS), config_name="config")
     def job(cfg: DictConfig) -> None:
         folder = Path(HydraConfig.get().runtime.output_dir)
         _or_exit(lambda: task(to_plain(cfg), folder))
 
-    job()
+    try:
+        job()
+    except KeyboardInterrupt:
+        print("interrupted: the run's folder holds no report", file=sys.stderr)
+        sys.exit(130)
+
+
+def _check_run_folder(arguments: list[str]) -> None:
+    for override in map(_parse, arguments):
+        if override.key_or_group == "hydra.run.dir" and not override.is_sweep_override():
+            try:
+                Path(str(override.value())).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ConfigError(
+                    f"hydra.run.dir={override.value()}: {error.strerror}; name a folder that can be written"
+                ) from error
 
 
 def _or_exit(action: Callable[[], Any]) -> None:
@@ -113,6 +129,9 @@ def check_overrides(arguments: list[str], *, sweep: bool = False) -> None:
         if override.is_sweep_override() and not sweep:
             key, _, values = str(override.input_line).partition("=")
             raise ConfigError(f"{key}={values}: write {key}=[{values}] for a list, or add -m to run one job a value")
+        if override.is_force_add() is False and override.value() == {}:
+            key = override.key_or_group
+            raise ConfigError(f"{key}={{}}: an empty mapping changes nothing; write ~{key}.<name> to leave one out")
     # Hydra checks its own keys before it makes a folder.
     single = [_first_value(o) for o in overrides if re.split(r"[./]", o.key_or_group)[0] != "hydra"]
     to_plain(compose(single))
@@ -199,7 +218,7 @@ def _nearest(word: str, valid: list[str]) -> str:
     near = difflib.get_close_matches(word, valid, n=3, cutoff=0.4)
     by_leaf = [k for k in valid if k.rpartition(".")[2] == word.rpartition(".")[2] and k not in near]
     choices = (near + by_leaf)[:4] or [k for k in valid if "." not in k]
-    return f"nearest valid: {', '.join(choices)}"
+    return f"nearest valid: {', '.join(dict.fromkeys(choices))}"
 
 
 def _keys(overrides: list[str]) -> list[str]:

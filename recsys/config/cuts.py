@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from recsys.errors import ConfigError
 from recsys.models.recommender import INTERACTION, OVER, Cuts
+
+_WORDS = frozenset({"all", "main", "detached", "undetached"})
 
 
 def resolve_cuts(model: dict[str, Any]) -> Cuts:
@@ -17,6 +20,8 @@ def resolve_cuts(model: dict[str, Any]) -> Cuts:
         ConfigError: a name that is no sub-architecture, with the nearest valid ones.
     """
     archs = list(model["archs"])
+    if reserved := sorted(set(archs) & _WORDS):
+        raise ConfigError(f"model.archs.{reserved[0]}: this name has a meaning of its own; choose another key")
     detach = _parts("detach", model["detach"], archs, {"all": archs})
     local = _parts("local_losses", model["local_losses"], archs, {"all": archs, "detached": detach})
     main = [INTERACTION] + ([OVER] if model["skip_tokens"] else [])
@@ -24,9 +29,9 @@ def resolve_cuts(model: dict[str, Any]) -> Cuts:
     grad_from = _parts("embedding_grad_from", model["embedding_grad_from"], main + archs, words)
     weights = {str(k): float(v) for k, v in model["loss_weights"].items()}
     _parts("loss_weights", list(weights), archs, {})
-    if bad := sorted(name for name, weight in weights.items() if not weight > 0):
+    if bad := sorted(name for name, weight in weights.items() if not 0 < weight < math.inf):
         raise ConfigError(
-            f"model.loss_weights.{bad[0]}={weights[bad[0]]}: must be above 0; leave a part out of local_losses instead"
+            f"model.loss_weights.{bad[0]}={weights[bad[0]]}: must be above 0 and finite; leave a part out of local_losses instead"
         )
     return Cuts(frozenset(detach), frozenset(local), frozenset(grad_from), bool(model["skip_tokens"]), weights)
 
@@ -40,6 +45,8 @@ def _parts(key: str, value: Any, valid: Sequence[str], words: dict[str, list[str
             f"model.{key}={value!r}: give one of {', '.join(words)} or a list such as [{', '.join(valid[:2])}]"
         )
     for name in names:
+        if name in words:
+            raise ConfigError(f"model.{key}=[{name}]: {name} is a word, not a part; write model.{key}={name}")
         if name not in valid:
             choices = [*words, *valid]
             near = difflib.get_close_matches(str(name), choices, n=3, cutoff=0.5)

@@ -63,8 +63,8 @@ class SyntheticData:
     correlation: float = 0.5
     click_rate: float = 0.25
     first_order: float = 0.9
-    pair: float = 1.3
-    triple: float = 1.3
+    pair: float = 1.0
+    triple: float = 1.7
     dense: float = 0.9
     head: float = 30.0
     multi_hot: int = 1

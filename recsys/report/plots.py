@@ -78,7 +78,8 @@ def draw_learning_curve(axes: Axes, report: RunReport, curve: LearningCurve) -> 
     axes.set_xlabel("training rows seen")
     axes.set_ylabel("normalized entropy (NE)")
     axes.set_title(_title(report))
-    axes.legend(loc="upper right")
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="upper right")
 
 
 def _title(report: RunReport) -> str:

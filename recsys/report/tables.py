@@ -56,7 +56,9 @@ def summary_lines(report: RunReport) -> list[str]:
     if report.bayes_ne is not None:
         lines.append(f"Floor: NE {report.bayes_ne:.5f}, that of the true click probabilities")
     if report.baseline_from_cache:
-        lines.append("The baseline's quality and peak memory come from an earlier run with the same fingerprint; its speed does not")
+        lines.append(
+            "The baseline's quality and memory are those of an earlier run with the same fingerprint; its speed is not"
+        )
     return lines
 
 

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from recsys.archs.cross import CrossArch
 from recsys.config.cli import CONFIGS, compose
@@ -19,8 +20,6 @@ ARCHS = sorted(p.stem for p in (CONFIGS / "arch").glob("*.yaml"))
 
 
 def model_with(name: str) -> Recommender:
-    from omegaconf import OmegaConf
-
     node = OmegaConf.to_container(compose([f"+arch@model.archs.it={name}"]).model.archs.it)
     assert isinstance(node, dict)
     factory = build_factory({**node, "dropout": 0.1}, "model.archs.it")

@@ -94,6 +94,6 @@ def test_a_star_is_every_part_that_has_the_key() -> None:
         overrides_of({"dropout": {"modle.archs.*.dropout": 0.1}}, CFG)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "configs" / "tune").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted((ROOT / "scripts" / "ranges").glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_written_ranges_can_be_drawn_from(path: Path) -> None:
     assert len(draw_settings(read_ranges(path), 20, seed=0)) == 20

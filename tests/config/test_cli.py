@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped, unused-ignore]
 
-from recsys.config.cli import check_overrides, compose, main, to_plain
+from recsys.config.cli import _check_run_folder, check_overrides, compose, main, to_plain
 from recsys.errors import ConfigError, DataError
 
 ROOT = Path(__file__).parents[2]
@@ -171,3 +171,21 @@ def test_plain_values_have_the_types_of_the_schema() -> None:
     cfg = to_plain(compose(["optim.lr=1", "trainer.epochs=2"]))
     assert isinstance(cfg["optim"]["lr"], float) and cfg["trainer"]["epochs"] == 2
     assert isinstance(cfg["data"], dict) and isinstance(cfg["model"]["dense_arch"]["hidden"], list)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.archs={}", r"model\.archs=\{\}: an empty mapping changes nothing; write ~model\.archs\.<name>"),
+        ("+trainer.foo=1", r"nearest valid: trainer, trainer\.epochs$"),
+    ],
+)
+def test_what_would_change_nothing_is_refused(override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_overrides(["+experiment=erase6", override])
+
+
+def test_a_run_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"hydra\.run\.dir=.*/file/x: Not a directory; name a folder"):
+        _check_run_folder([f"hydra.run.dir={tmp_path / 'file' / 'x'}"])

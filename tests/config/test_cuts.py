@@ -103,3 +103,16 @@ def test_cuts_that_cannot_train_are_refused(archs: tuple[str, ...], changes: dic
     cuts = resolve_cuts(model(archs={key: {} for key in archs}, **changes))
     with pytest.raises(ConfigError, match=message):
         build_graph(archs, cuts, has_dense=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"detach": ["all"]}, r"model\.detach=\[all\]: all is a word, not a part; write model\.detach=all"),
+        ({"archs": {"all": None}}, r"model\.archs\.all: this name has a meaning of its own"),
+        ({"loss_weights": {"cross": float("inf")}}, r"model\.loss_weights\.cross=inf: must be above 0 and finite"),
+    ],
+)
+def test_words_and_parts_are_told_apart(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        resolve_cuts(model(**({"archs": {"cross": {}}, "local_losses": "all"} | change)))

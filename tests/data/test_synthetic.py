@@ -146,7 +146,7 @@ CHANGES: dict[str, Any] = {
     "correlation": 0.3,
     "click_rate": 0.2,
     "first_order": 1.0,
-    "pair": 1.0,
+    "pair": 1.1,
     "triple": 1.0,
     "dense": 1.0,
     "head": 40.0,

@@ -51,7 +51,7 @@ def test_hash_is_splitmix64() -> None:
 
 
 def test_golden_rows() -> None:
-    rows = SyntheticData().rows(0, 4)
+    rows = SyntheticData(pair=1.3, triple=1.3).rows(0, 4)
     assert rows.ids.reshape(NUM_SPARSE, 4).T[:2].tolist() == GOLDEN_IDS
     expected = [[-1.0 if n is None else np.log1p(n) for n in counts] for counts in GOLDEN_COUNTS]
     np.testing.assert_array_equal(rows.dense[:2], np.array(expected, dtype=np.float32))

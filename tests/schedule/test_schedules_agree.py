@@ -1,9 +1,12 @@
 """Every schedule of one model gives the same numbers, and those of one joint backward."""
 
-import gc
+from __future__ import annotations
+
 import itertools
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 import torch
@@ -15,93 +18,176 @@ from recsys.schedule.executors.serial import SerialExecutor
 from recsys.schedule.graph import PartGraph
 from recsys.schedule.infer import infer
 from recsys.schedule.program import Program
-from recsys.schedule.step import ModuleParts, StepResult
+from recsys.schedule.step import ModuleParts, PartOutput, StepResult
+from recsys.types import Batch
 from tests.reference.toy import SIX, cuts_for, make_batch, make_model, make_parts
 
 SUBSETS = [s for size in range(7) for s in itertools.combinations(SIX, size)]
+FEW = [(), ("dot",), ("mlp", "attention", "masknet"), SIX]
+ROWS = 8
 Order = Callable[..., Program]
+States = dict[str, torch.Tensor]
 
 
 def program(order: Order, graph: PartGraph, **options: bool) -> Program:
     return order(graph, builders.lane_per_part(graph, MAIN_PATH), **options)
 
 
-def train(
-    detached: tuple[str, ...], order: Order, steps: int = 2, **options: bool
-) -> tuple[Recommender, list[StepResult]]:
-    model = make_model(cuts_for(detached, heads="all"))
-    parts = make_parts(model)
-    run = program(order, model.graph, **options)
-    return model, [SerialExecutor().run(run, parts, make_batch(seed=i)) for i in range(steps)]
+@dataclass
+class Run:
+    """A model that trains, and what was seen on the way.
+
+    Attributes:
+        states: the parameters at the start and after each step.
+        gradients: by part, those that its optimizer had at each of its steps, one list a step.
+        embedding_grads: one for each time that the embedding backward was entered.
+        outputs: of the parts' forwards, none of which may outlive its step.
+    """
+
+    model: Recommender
+    states: list[States] = field(default_factory=list)
+    results: list[StepResult] = field(default_factory=list)
+    gradients: dict[str, list[list[torch.Tensor]]] = field(default_factory=dict)
+    embedding_grads: list[torch.Tensor] = field(default_factory=list)
+    outputs: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.keep_state()
+        for name, module in self.model.parts.items():
+            module.register_forward_hook(partial(self._watch_output, name))
+
+    def train(self, order: Order, steps: int = 2, **options: bool) -> Run:
+        config = DenseOptimConfig(lr=0.01)
+        optimizers = {n: config.build(p) for n in self.model.graph.names if (p := self.model.dense_parameters(n))}
+        for name, optimizer in optimizers.items():
+            optimizer.register_step_pre_hook(partial(self._watch_update, name))
+        parts = ModuleParts(self.model.graph, dict(self.model.parts.items()), optimizers)
+        run = program(order, self.model.graph, **options)
+        for i in range(steps):
+            self.results.append(SerialExecutor().run(run, parts, make_batch(ROWS, seed=i)))
+            self.keep_state()
+        return self
+
+    def keep_state(self) -> None:
+        self.states.append({n: v.clone() for n, v in self.model.state_dict().items()})
+
+    def _watch_output(self, name: str, _module: object, _args: object, output: PartOutput) -> None:
+        self.outputs.append(weakref.ref(output.out))
+        if name == SPARSE:
+            output.out.register_hook(lambda grad: self.embedding_grads.append(grad.clone()))
+
+    def _watch_update(self, name: str, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        grads = [p.grad.clone() for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        self.gradients.setdefault(name, []).append(grads)
 
 
-@pytest.mark.parametrize("detached", SUBSETS, ids="+".join)
-def test_erase_equals_sequential_bit_for_bit_for_every_detach_set(detached: tuple[str, ...]) -> None:
-    late, late_results = train(detached, builders.sequential)
-    early, early_results = train(detached, builders.erase, early_update=True)
-    before = make_model(cuts_for(detached, heads="all")).state_dict()
-    for name, value in late.state_dict().items():
-        assert torch.equal(value, early.state_dict()[name]), name
-        assert not torch.equal(value, before[name]), f"{name} did not train"
-    for one, other in zip(late_results, early_results, strict=True):
-        assert all(torch.equal(v, other.losses[k]) for k, v in one.losses.items())
+@dataclass(frozen=True)
+class Pair:
+    """One model under both orders."""
+
+    detached: tuple[str, ...]
+    late: Run
+    early: Run
 
 
-class _RecordedSgd(torch.optim.SGD):
-    """Keeps the gradients that the step had."""
-
-    seen: list[torch.Tensor]
-
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
-        self.seen = [p.grad.clone() for group in self.param_groups for p in group["params"] if p.grad is not None]
+def start(detached: tuple[str, ...], grad: str = "undetached") -> Run:
+    return Run(make_model(cuts_for(detached, heads="all", grad=grad)))
 
 
-@pytest.mark.parametrize("detached", [(), ("dot",), ("mlp", "attention", "masknet"), SIX], ids="+".join)
-@pytest.mark.parametrize("grad", ["undetached", "main", "all"])
-def test_gradients_are_those_of_one_joint_backward(detached: tuple[str, ...], grad: str) -> None:
-    cuts = cuts_for(detached, heads="all", grad=grad)
-    model, twin = make_model(cuts), make_model(cuts)
-    optimizers = {n: _RecordedSgd(p, lr=1.0) for n in model.graph.names if (p := model.dense_parameters(n))}
-    batch = make_batch()
-    parts = ModuleParts(model.graph, dict(model.parts.items()), optimizers)
-    SerialExecutor().run(program(builders.erase, model.graph), parts, batch)
-    tables_before = {n: v.clone() for n, v in twin.parts[SPARSE].state_dict().items()}
-    _joint_backward(twin)
-    for name, optimizer in optimizers.items():
-        for ours, parameter in zip(optimizer.seen, twin.dense_parameters(name), strict=True):
+@pytest.fixture(scope="module", params=SUBSETS, ids="+".join)
+def pair(request: pytest.FixtureRequest) -> Pair:
+    """Every set of detached parts, each trained once for all the tests that read it."""
+    detached: tuple[str, ...] = request.param
+    early = start(detached).train(builders.erase, early_update=True)
+    return Pair(detached, start(detached).train(builders.sequential), early)
+
+
+def assert_equal_bit_for_bit(one: Run, other: Run) -> None:
+    for before, after in zip(one.states, other.states, strict=True):
+        assert before.keys() == after.keys()
+        assert [n for n, v in before.items() if not torch.equal(v, after[n])] == []
+    trained = {n for n in one.model.graph.names if one.model.dense_parameters(n)}
+    assert one.gradients.keys() == other.gradients.keys() == trained
+    for name, steps in one.gradients.items():
+        for step, other_step in zip(steps, other.gradients[name], strict=True):
+            assert all(torch.equal(g, h) for g, h in zip(step, other_step, strict=True)), name
+    assert all(torch.equal(g, h) for g, h in zip(one.embedding_grads, other.embedding_grads, strict=True))
+    for result, other_result in zip(one.results, other.results, strict=True):
+        assert result.losses.keys() == other_result.losses.keys()
+        assert all(torch.equal(v, other_result.losses[k]) for k, v in result.losses.items())
+
+
+def test_erase_equals_sequential_bit_for_bit_for_every_detach_set(pair: Pair) -> None:
+    assert_equal_bit_for_bit(pair.late, pair.early)
+    first, *_, last = pair.late.states
+    assert [n for n, v in first.items() if torch.equal(v, last[n])] == [], "did not train"
+
+
+@pytest.mark.parametrize("detached", FEW, ids="+".join)
+def test_when_the_updates_run_changes_nothing(detached: tuple[str, ...]) -> None:
+    reference = start(detached).train(builders.sequential)
+    assert_equal_bit_for_bit(reference, start(detached).train(builders.sequential, early_update=True))
+    assert_equal_bit_for_bit(reference, start(detached).train(builders.erase))
+
+
+def test_the_embedding_backward_is_entered_once_a_step(pair: Pair) -> None:
+    for run in (pair.late, pair.early):
+        assert [g.shape for g in run.embedding_grads] == [(ROWS, 5, 8)] * 2
+
+
+@pytest.mark.parametrize("order", [builders.sequential, builders.erase])
+def test_it_is_entered_once_when_every_part_sends_gradient_into_it(order: Order) -> None:
+    assert len(start(SIX, grad="all").train(order, steps=1).embedding_grads) == 1
+
+
+def test_nothing_of_a_step_is_left_alive(pair: Pair) -> None:
+    """Not even until the garbage collector comes by."""
+    for run in (pair.late, pair.early):
+        assert len(run.outputs) == 2 * len(run.model.graph.names) and all(ref() is None for ref in run.outputs)
+        left = [t for result in run.results for t in (*result.losses.values(), *result.logits.values())]
+        assert left and all(not t.requires_grad for t in left)
+        assert all(p.grad is None for p in run.model.parameters())
+
+
+def test_gradients_are_those_of_one_joint_backward_for_every_detach_set(pair: Pair) -> None:
+    assert_as_joint_backward(pair.early, start(pair.detached))
+
+
+@pytest.mark.parametrize("detached", FEW, ids="+".join)
+@pytest.mark.parametrize("grad", ["main", "all"])
+def test_so_they_are_whoever_sends_gradient_into_the_embeddings(detached: tuple[str, ...], grad: str) -> None:
+    run = start(detached, grad).train(builders.erase, steps=1)
+    assert_as_joint_backward(run, start(detached, grad))
+
+
+def assert_as_joint_backward(run: Run, twin: Run) -> None:
+    """The first step of ``run`` against a twin that is still at the start."""
+    _joint_backward(twin.model, make_batch(ROWS, seed=0))
+    for name, steps in run.gradients.items():
+        for ours, parameter in zip(steps[0], twin.model.dense_parameters(name), strict=True):
             assert parameter.grad is not None
             torch.testing.assert_close(ours, parameter.grad, rtol=1e-4, atol=1e-6)
-    for name, table in model.parts[SPARSE].state_dict().items():
-        assert not torch.equal(table, tables_before[name])
+    torch.testing.assert_close(run.embedding_grads[0], twin.embedding_grads[0], rtol=1e-4, atol=1e-6)
+    twin.keep_state()
+    tables = [name for name in twin.states[0] if name.startswith(f"parts.{SPARSE}.")]
+    assert tables
+    for name in tables:
+        assert not torch.equal(twin.states[0][name], twin.states[1][name]), name
         # rowwise Adagrad moves a row by lr * g / |g| in its first step: rounding of g shows at most there
-        torch.testing.assert_close(table, twin.parts[SPARSE].state_dict()[name], rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(run.states[1][name], twin.states[1][name], rtol=1e-3, atol=1e-4)
 
 
-def _joint_backward(model: Recommender) -> None:
+def _joint_backward(model: Recommender, batch: Batch) -> None:
     """The plain way: stop-gradients inside one forward, one backward over the sum of all losses."""
     outputs: dict[str, torch.Tensor] = {}
     losses = []
     for part in model.graph.parts:
         inputs = [outputs[e.source] if e.grad else outputs[e.source].detach() for e in part.inputs]
-        output = model.parts[part.name](make_batch(), *inputs)
+        output = model.parts[part.name](batch, *inputs)
         outputs[part.name] = output.out
         if output.loss is not None:
             losses.append(output.loss)
     torch.stack(losses).sum().backward()
-
-
-@pytest.mark.parametrize("order", [builders.sequential, builders.erase])
-def test_the_embedding_backward_is_entered_once_a_step(order: Order) -> None:
-    model = make_model(cuts_for(SIX, grad="all"))
-    entered = []
-
-    def watch(module: object, args: object, output: object) -> None:
-        output.out.register_hook(lambda g: entered.append(g.shape))  # type: ignore[attr-defined]
-
-    model.parts[SPARSE].register_forward_hook(watch)
-    SerialExecutor().run(program(order, model.graph), make_parts(model), make_batch(rows=24))
-    assert entered == [(24, 5, 8)]
 
 
 def test_no_gradient_of_table_size_ever_exists() -> None:
@@ -113,19 +199,6 @@ def test_no_gradient_of_table_size_ever_exists() -> None:
     SerialExecutor().run(program(builders.erase, model.graph), make_parts(model), make_batch())
     assert all(t.grad is None for t in tables)
     assert all(not torch.equal(t, b) for t, b in zip(tables, before, strict=True))
-
-
-def test_nothing_of_a_step_is_left_alive() -> None:
-    model = make_model(cuts_for(("cross",), heads="all"))
-    parts = make_parts(model)
-    kept: list[weakref.ref[torch.Tensor]] = []
-    for module in model.parts.values():
-        module.register_forward_hook(lambda _m, _a, out: kept.append(weakref.ref(out.out)))
-    result = SerialExecutor().run(program(builders.erase, model.graph), parts, make_batch())
-    gc.collect()
-    assert len(kept) == len(model.graph.names) and all(ref() is None for ref in kept)
-    assert all(not v.requires_grad for v in [*result.losses.values(), *result.logits.values()])
-    assert all(p.grad is None for p in model.parameters())
 
 
 def test_a_step_after_a_failed_one_is_refused_not_mixed() -> None:
@@ -153,7 +226,7 @@ def test_sgd_on_every_part_follows_the_formula() -> None:
     SerialExecutor().run(
         program(builders.sequential, model.graph), make_parts(model, DenseOptimConfig("sgd", lr=0.5)), make_batch()
     )
-    _joint_backward(twin)
+    _joint_backward(twin, make_batch())
     for ours, theirs in zip(model.dense_parameters("over"), twin.dense_parameters("over"), strict=True):
         assert theirs.grad is not None
         torch.testing.assert_close(ours, theirs - 0.5 * theirs.grad)

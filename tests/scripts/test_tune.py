@@ -138,7 +138,7 @@ def test_nothing_to_tune_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_every_experiment_gets_the_settings_of_the_campaign() -> None:
-    settings = draw_settings(read_ranges(ROOT / "configs" / "tune" / "criteo_sample.yaml"), 2, seed=7)
+    settings = draw_settings(read_ranges(ROOT / "scripts" / "ranges" / "criteo_sample.yaml"), 2, seed=7)
     common = ["data=criteo_kaggle", "data.path=FILE"]
     trials = plan_trials([Experiment("baseline6"), Experiment("erase6"), Experiment("dlrm")], common, settings)
     assert [(t.label, t.index) for t in trials[:4]] == [("baseline6", 0), ("erase6", 0), ("dlrm", 0), ("baseline6", 1)]
