@@ -31,7 +31,8 @@ def resolve_cuts(model: dict[str, Any]) -> Cuts:
     _parts("loss_weights", list(weights), archs, {})
     if bad := sorted(name for name, weight in weights.items() if not 0 < weight < math.inf):
         raise ConfigError(
-            f"model.loss_weights.{bad[0]}={weights[bad[0]]}: must be above 0 and finite; leave a part out of local_losses instead"
+            f"model.loss_weights.{bad[0]}={weights[bad[0]]}: must be above 0 and finite; leave a part out of "
+            "local_losses instead"
         )
     return Cuts(frozenset(detach), frozenset(local), frozenset(grad_from), bool(model["skip_tokens"]), weights)
 
