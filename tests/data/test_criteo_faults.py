@@ -158,7 +158,9 @@ def test_archive(tmp_path: Path, name: str) -> None:
     assert_refused(tmp_path, path, None, r"is an archive; unpack it")
 
 
-@pytest.mark.parametrize(("name", "content"), [("t.txt", b""), ("t.txt.gz", b""), ("t.txt.gz", gzip.compress(b"", mtime=0))])
+@pytest.mark.parametrize(
+    ("name", "content"), [("t.txt", b""), ("t.txt.gz", b""), ("t.txt.gz", gzip.compress(b"", mtime=0))]
+)
 def test_empty_file(tmp_path: Path, name: str, content: bytes) -> None:
     path = tmp_path / name
     path.write_bytes(content)
