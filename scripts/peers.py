@@ -94,25 +94,49 @@ def write_rows(path: Path, folder: Path) -> np.ndarray[Any, Any]:
     Raises:
         DataError: a fault of the file, or too few rows.
     """
-    from recsys.data.criteo_parse import read_rows
-    from recsys.data.encode import log_bins
+    from recsys.prepare.numeric import buckets
 
-    rows = read_rows(path)
-    end_train, end_valid, _ = (round(rows.num_rows * share) for share in np.cumsum(SHARES))
-    parts = np.split(rows.labels, [end_train, end_valid])
+    labels, integers, categories = read_rows(path)
+    end_train, end_valid, _ = (round(len(labels) * share) for share in np.cumsum(SHARES))
+    parts = np.split(labels, [end_train, end_valid])
     if any(len(part) == 0 or part.min() == part.max() for part in parts):
-        raise DataError(f"{path}: {rows.num_rows} rows are too few for train, valid and test rows with both labels")
-    bins = log_bins(rows.integers)
+        raise DataError(f"{path}: {len(labels)} rows are too few for train, valid and test rows with both labels")
+    missing = np.isnan(integers)
+    bins = buckets(integers, "log_bins")
     np.savez(
         folder / "rows.npz",
-        labels=rows.labels,
-        integers=np.where(rows.integers_missing, np.nan, rows.integers.astype(np.float64)),
-        bins=np.where(rows.integers_missing, bins.min() - 1, bins),
-        categories=np.where(rows.categories_missing, np.int64(-1), rows.categories.astype(np.int64)),
+        labels=labels,
+        integers=integers,
+        bins=np.where(missing, bins.min() - 1, bins),
+        categories=categories,
         num_train=end_train,
         num_valid=end_valid - end_train,
     )
     return parts[2]
+
+
+def read_rows(path: Path) -> tuple[np.ndarray[Any, Any], ...]:
+    """Labels ``(R,)``, integers ``(13, R)`` with NaN and categories ``(26, R)`` with -1 where they are missing.
+
+    Raises:
+        DataError: a fault of the file.
+    """
+    from recsys.prepare.criteo import INTEGER_NAMES, TOKEN_NAMES
+    from recsys.prepare.inputs import resolve
+    from recsys.prepare.schema import CategoricalColumn, DenseColumn, Schema
+    from recsys.prepare.units import make_units, read_unit
+
+    source, chunk_bytes = "criteo_kaggle", 16 << 20
+    schema = Schema("label", tuple(map(DenseColumn, INTEGER_NAMES)), tuple(map(CategoricalColumn, TOKEN_NAMES)))
+    blocks: list[tuple[np.ndarray[Any, Any], ...]] = []
+    for unit in make_units(source, resolve(source, str(path)), schema, chunk_bytes):
+        for piece in read_unit(source, unit, schema, chunk_bytes):
+            if piece.faults:
+                raise DataError(f"{piece.places[0]}: {piece.faults[0].message}")
+            categories = [column.cast("int64").fill_null(-1).to_numpy() for column in piece.rows.categorical]
+            blocks.append((piece.rows.label, np.stack(piece.rows.dense), np.stack(categories)))
+    labels, integers, categories_of_all = (np.concatenate(part, axis=-1) for part in zip(*blocks, strict=True))
+    return labels, integers, categories_of_all
 
 
 def make_environment(folder: Path) -> Path:

@@ -163,9 +163,9 @@ def labels(array: Any) -> tuple[NDArray[np.uint8], list[Problem]]:
 
 
 def weights(array: Any) -> tuple[Float64, list[Problem]]:
-    """Weights as float64, finite and at least 0."""
+    """Weights as float64, finite and above 0: a loader marks padding by 0."""
     values, problems = numbers(array)
-    return values, [*problems, (np.isnan(values), "is missing"), (values < 0, "is a negative weight")]
+    return values, [*problems, (np.isnan(values), "is missing"), (values <= 0, "is not a weight above 0")]
 
 
 def times(array: Any) -> tuple[NDArray[np.int64], list[Problem]]:

@@ -61,20 +61,39 @@ def add_up(counted: Iterable[Counted]) -> Figures:
     return total
 
 
+class SplitsError(DataError):
+    """The rows of the splits are nothing to train with.
+
+    Args:
+        message: for the user.
+        rows: of train, valid and test.
+        clicks: of train.
+    """
+
+    def __init__(self, message: str, rows: Sequence[int], clicks: int) -> None:
+        super().__init__(message)
+        self.rows = tuple(rows)
+        self.clicks = clicks
+
+
 def check_splits(settings: Settings, figures: Figures) -> None:
     """Refuse an empty split, and train rows of one label."""
     rows = figures.rows
     place = settings.output
     for name, num_rows in zip(SPLITS, rows, strict=True):
         if num_rows == 0:
-            raise DataError(
+            raise SplitsError(
                 f"{place}: too few rows: of {sum(rows)} rows the {name} split gets none (split.kind="
-                f"{settings.split.kind}); give more rows, or change split"
+                f"{settings.split.kind}); give more rows, or change split",
+                rows,
+                figures.clicks[0],
             )
     if figures.clicks[0] in (0, rows[0]):
-        raise DataError(
+        raise SplitsError(
             f"{place}: every train row has label {int(figures.clicks[0] > 0)}, so there is nothing to learn; give more "
-            "rows, or change split"
+            "rows, or change split",
+            rows,
+            figures.clicks[0],
         )
 
 

@@ -148,14 +148,13 @@ class _Run:
 
     def _stage(self) -> None:
         settings = self.settings
-        units = make_units(settings.source, self.files, settings.schema, settings.engine.chunk_bytes)
+        chunk_bytes = settings.engine.chunk_bytes
+        units = make_units(settings.source, self.files, settings.schema, chunk_bytes, settings.max_rows)
         if not units:
             raise DataError(f"{self.files[0].path}: there is no row in the input; name files with rows")
         limit = settings.bad_rows_limit if settings.bad_rows == "quarantine" else -1
         jobs = [
-            StageJob(
-                settings.source, unit, settings.schema, settings.engine.chunk_bytes, str(self.work), f"u{i:06d}", limit
-            )
+            StageJob(settings.source, unit, settings.schema, chunk_bytes, str(self.work), f"u{i:06d}", limit)
             for i, unit in enumerate(units)
         ]
         for staged in self._follow("read and check", stage, jobs, "stage"):

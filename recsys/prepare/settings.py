@@ -76,6 +76,7 @@ class Settings:
         schema: the columns.
         split: the rows' splits.
         expected: what the given train, valid and test files must be, by split; empty checks nothing.
+        max_rows: of text files, reads only so many rows from the start of each; None reads all.
         bad_rows: ``error`` or ``quarantine``.
         bad_rows_limit: with ``quarantine``, more bad rows than this stop the run.
         rows_per_part, rows_per_group: of the parquet files.
@@ -89,6 +90,7 @@ class Settings:
     schema: Schema
     split: Split = field(default_factory=Split)
     expected: dict[str, Expected] = field(default_factory=dict)
+    max_rows: int | None = None
     bad_rows: str = "error"
     bad_rows_limit: int = 1000
     rows_per_part: int = 1 << 20
@@ -98,7 +100,9 @@ class Settings:
 
     def identity(self) -> dict[str, Any]:
         """What of the settings decides the output; plain JSON."""
+        head = {} if self.max_rows is None else {"max_rows": self.max_rows}
         return {
+            **head,
             "source": self.source,
             "schema": self.schema.to_plain(),
             "split": asdict(self.split),
@@ -120,6 +124,10 @@ def check_settings(settings: Settings) -> None:
     _one_of("bad_rows.policy", settings.bad_rows, ("error", "quarantine"))
     _one_of("engine.name", settings.engine.name, ("local", "dask"))
     _one_of("parts.compression", settings.compression, ("lz4", "zstd"))
+    if settings.max_rows is not None:
+        _at_least("max_rows", settings.max_rows, 1)
+        if settings.source == "parquet":
+            raise ConfigError(f"max_rows={settings.max_rows} is for text files; leave it out with source=parquet")
     _at_least("bad_rows.limit", settings.bad_rows_limit, 0)
     _at_least("parts.rows_per_group", settings.rows_per_group, 1)
     _at_least("parts.rows_per_part", settings.rows_per_part, 1)

@@ -64,6 +64,25 @@ def lines_before(path: Path, offset: int) -> int:
     return num_lines + (last != b"\n")
 
 
+def lines_end(path: Path, offset: int, num_lines: int) -> int:
+    """The byte behind ``num_lines`` lines that begin at byte ``offset``; the file's size if there are fewer."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        while piece := file.read(16 << 20):
+            found = piece.count(b"\n")
+            if found >= num_lines:
+                return offset + len(first_lines(piece, num_lines))
+            num_lines -= found
+            offset += len(piece)
+    return offset
+
+
+def first_lines(text: bytes, num_lines: int) -> bytes:
+    """So many lines of a text, or all if it has fewer."""
+    ends = line_ends(text)
+    return text if num_lines >= len(ends) else text[: int(ends[num_lines - 1]) + 1]
+
+
 def stream_blocks(path: Path, block_bytes: int) -> Iterator[tuple[int, bytes]]:
     """Yield (number of the first line, whole lines) of a compressed file, blocks of about ``block_bytes``.
 

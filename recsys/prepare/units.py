@@ -18,7 +18,16 @@ from recsys.prepare.convert import Rows, convert, normal
 from recsys.prepare.faults import Fault
 from recsys.prepare.inputs import InputFile, is_packed
 from recsys.prepare.schema import Schema, nearest
-from recsys.prepare.text import BOM, fail, lines_before, range_block, stream_blocks, unreadable
+from recsys.prepare.text import (
+    BOM,
+    fail,
+    first_lines,
+    lines_before,
+    lines_end,
+    range_block,
+    stream_blocks,
+    unreadable,
+)
 
 # A row of click data has about so many bytes; it turns a chunk's bytes into rows of a parquet file.
 _ROW_BYTES = 256
@@ -36,6 +45,7 @@ class Unit:
         start, stop: see ``kind``.
         first_row: of a parquet group: rows of the file before it.
         names: columns of a CSV file, in order.
+        max_rows: of a stream: rows after which it is left; None reads to the end.
     """
 
     file: int
@@ -45,6 +55,7 @@ class Unit:
     stop: int = 0
     first_row: int = 0
     names: tuple[str, ...] = ()
+    max_rows: int | None = None
 
 
 @dataclass(frozen=True)
@@ -66,8 +77,10 @@ class Piece:
     places: list[str]
 
 
-def make_units(source: str, files: list[InputFile], schema: Schema, chunk_bytes: int) -> list[Unit]:
-    """Cut the input into units, in order.
+def make_units(
+    source: str, files: list[InputFile], schema: Schema, chunk_bytes: int, max_rows: int | None = None
+) -> list[Unit]:
+    """Cut the input, or the first ``max_rows`` rows of each text file, into units, in order.
 
     Raises:
         DataError: a column of the schema is not there, stands twice, or is not of one kind in all files.
@@ -78,9 +91,10 @@ def make_units(source: str, files: list[InputFile], schema: Schema, chunk_bytes:
     for i, file in enumerate(files):
         start, names = _csv_head(Path(file.path), schema) if source == "csv" else (0, ())
         if is_packed(file.path):
-            units.append(Unit(i, file.path, "stream", names=names))
+            units.append(Unit(i, file.path, "stream", names=names, max_rows=max_rows))
             continue
-        cuts = [*range(start, file.num_bytes, chunk_bytes), file.num_bytes]
+        stop = file.num_bytes if max_rows is None else lines_end(Path(file.path), start, max_rows)
+        cuts = [*range(start, stop, chunk_bytes), stop]
         units += [Unit(i, file.path, "lines", a, b, names=names) for a, b in pairwise(cuts)]
     return units
 
@@ -95,12 +109,17 @@ def read_unit(source: str, unit: Unit, schema: Schema, chunk_bytes: int) -> Iter
         yield from _read_group(unit, schema, max(1, chunk_bytes // _ROW_BYTES))
     elif unit.kind == "stream":
         skip = int(source == "csv" and schema.csv.header)
-        line = 0
+        line, left = 0, unit.max_rows
         for line, text in stream_blocks(Path(unit.path), chunk_bytes):
             if line <= skip:
                 line, text = line + 1, text[text.index(b"\n") + 1 :]
+            if left is not None:
+                text = first_lines(text, left)
+                left -= text.count(b"\n")
             if text:
                 yield _read_text(source, unit, schema, text, line)
+            if left == 0:
+                return
         if not line:
             fail(Path(unit.path), 1, "the file is empty; get a new copy of it or name another file")
     elif text := range_block(Path(unit.path), unit.start, unit.stop):

@@ -22,6 +22,14 @@ LOCK = ".lock"
 WORK = ".work"
 
 
+class BusyError(DataError):
+    """Another process prepares into the folder."""
+
+
+class OutputError(DataError):
+    """The folder cannot be written."""
+
+
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
     """A name to write to; afterwards the file has its own name, or is gone if the writing failed."""
@@ -109,7 +117,8 @@ def locked(output: Path) -> Iterator[None]:
     """Hold the output folder's lock; the system lets go of it when the process dies, so a lock is never stale.
 
     Raises:
-        DataError: another process prepares into the folder, or it cannot be written.
+        BusyError: another process prepares into the folder.
+        OutputError: it cannot be written.
     """
     path = output / LOCK
     while True:
@@ -123,7 +132,7 @@ def locked(output: Path) -> Iterator[None]:
         except OSError as error:
             holder = os.pread(descriptor, 200, 0).decode(errors="replace") or "another process"
             os.close(descriptor)
-            raise DataError(
+            raise BusyError(
                 f"{output}: {holder} is preparing into this folder; wait for it, or choose another output"
             ) from error
         # The one before may have removed the file between our opening and locking it.
@@ -141,14 +150,14 @@ def locked(output: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def cannot_write(output: Path, error: OSError) -> DataError:
+def cannot_write(output: Path, error: OSError) -> OutputError:
     """The error of a folder that cannot be written."""
     if "No space left" in str(error) or "Disk quota" in str(error):
         with suppress(OSError):
             free = shutil.disk_usage(output).free / 2**20
-            return DataError(
+            return OutputError(
                 f"{output}: the disk is full ({free:,.0f} MiB are free); make room and start again, what is done is "
                 "kept, or choose another output"
             )
     reason = error.strerror or " ".join(str(error).split())
-    return DataError(f"{output}: cannot be written ({reason}); set output to a writable folder")
+    return OutputError(f"{output}: cannot be written ({reason}); set output to a writable folder")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from recsys.data.criteo_kaggle import CriteoKaggle
 from recsys.data.source import BatchSource, DataSplits
 from recsys.data.synthetic import SyntheticData
 from recsys.errors import ConfigError
+from recsys.prepare.criteo_kaggle import CriteoKaggle
 from scripts.make_fixtures import fixture_text
 
 NUM_ROWS = 101

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recsys.data.criteo_kaggle import CriteoKaggle
 from recsys.metrics import ne
+from recsys.prepare.criteo_kaggle import CriteoKaggle
 from scripts import peers, peers_fit
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -3,7 +3,10 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import os
 import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +15,13 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from recsys.data import criteo_kaggle
-from recsys.data.criteo_kaggle import CriteoKaggle
 from recsys.data.source import BatchSource, DataSplits
 from recsys.errors import ConfigError, DataError
+from recsys.prepare import criteo_kaggle
+from recsys.prepare.criteo_kaggle import CriteoKaggle
+from recsys.prepare.work import locked
 from scripts.make_fixtures import fixture_text
+from tests.reference.clicks import folder_bytes
 
 ROOT = Path(__file__).parents[2]
 NUM_ROWS = 300
@@ -51,6 +56,24 @@ def assert_same_rows(left: DataSplits, right: DataSplits) -> None:
     for a, b in ((left.train, right.train), (left.valid, right.valid), (left.test, right.test)):
         for x, y in zip(columns(a), columns(b), strict=True):
             assert torch.equal(x, y)
+
+
+def frozen(splits: DataSplits) -> tuple[Any, ...]:
+    """All that a cache folder gives, for after the folder is gone."""
+    rows = [columns(source) for source in (splits.train, splits.valid, splits.test)]
+    return splits.spec, splits.notes, splits.fingerprint, rows
+
+
+def assert_frozen(splits: DataSplits, kept: tuple[Any, ...]) -> None:
+    *facts, rows = frozen(splits)
+    assert tuple(facts) == kept[:3]
+    assert all(torch.equal(x, y) for a, b in zip(rows, kept[3], strict=True) for x, y in zip(a, b, strict=True))
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
 
 
 def labels_of(path: Path) -> list[float]:
@@ -174,7 +197,7 @@ def test_second_run_reads_the_cache(train_txt: Path, monkeypatch: pytest.MonkeyP
     cold = prepare(train_txt)
     (folder,) = (train_txt.parent / "cache").iterdir()
     assert folder.name == cold.fingerprint[:16]
-    monkeypatch.setattr(criteo_kaggle, "read_rows", lambda *_: pytest.fail("the file was parsed again"))
+    monkeypatch.setattr(criteo_kaggle, "prepare", lambda *_: pytest.fail("the file was parsed again"))
     warm = prepare(train_txt)
     assert warm.fingerprint == cold.fingerprint
     assert_same_rows(cold, warm)
@@ -184,26 +207,83 @@ def test_second_run_reads_the_cache(train_txt: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_damaged_cache_is_prepared_again(train_txt: Path, caplog: pytest.LogCaptureFixture) -> None:
-    cold = prepare(train_txt)
+    cold = frozen(prepare(train_txt))
     (folder,) = (train_txt.parent / "cache").iterdir()
-    ids = bytearray((folder / "train_ids.npy").read_bytes())
-    ids[-1] ^= 1
-    (folder / "train_ids.npy").write_bytes(ids)
+    part = folder / "train" / "part-00000.parquet"
+    flip_a_bit(part)
     with caplog.at_level(logging.WARNING):
         again = prepare(train_txt)
-    assert re.search(r"the cache is damaged \(the checksum of train_ids.npy differs\); preparing it again", caplog.text)
-    assert_same_rows(cold, again)
+    assert re.search(rf"the cache is damaged \({part}: is not what was written .*\); preparing it again", caplog.text)
+    assert_frozen(again, cold)
     assert [p.name for p in (train_txt.parent / "cache").iterdir()] == [folder.name]
 
 
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "bit": lambda folder: flip_a_bit(folder / "train/part-00000.parquet"),
+    "short": lambda folder: os.truncate(folder / "test/part-00000.parquet", 500),
+    "file gone": lambda folder: (folder / "valid/part-00000.parquet").unlink(),
+    "file more": lambda folder: (folder / "train/part-00001.parquet").write_text(""),
+    "vocabulary": lambda folder: flip_a_bit(next((folder / "vocab").iterdir())),
+    "features": lambda folder: (folder / "features.json").write_text("{}"),
+    "no manifest": lambda folder: (folder / "manifest.json").unlink(),
+    "broken manifest": lambda folder: (folder / "manifest.json").write_text("{"),
+    "other manifest": lambda folder: (folder / "manifest.json").write_text("[]"),
+    "empty manifest": lambda folder: (folder / "manifest.json").write_text("{}"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_said_and_mended(train_txt: Path, caplog: pytest.LogCaptureFixture, damage: str) -> None:
+    cold = frozen(prepare(train_txt))
+    (folder,) = (train_txt.parent / "cache").iterdir()
+    before = folder_bytes(folder)
+    DAMAGE[damage](folder)
+    with caplog.at_level(logging.WARNING):
+        assert_frozen(prepare(train_txt), cold)
+    assert f"{folder}: the cache is damaged" in caplog.text
+    assert folder_bytes(folder) == before
+
+
+def test_cut_off_preparation_is_told_and_ended(
+    train_txt: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("recsys.prepare.run.fit", killed)
+        prepare(train_txt)
+    (folder,) = (train_txt.parent / "cache").iterdir()
+    with caplog.at_level(logging.WARNING):
+        splits = prepare(train_txt)
+    assert f"{folder}: the cache is unfinished" in caplog.text
+    assert_same_rows(splits, prepare(train_txt, cache_dir=str(train_txt.parent / "other")))
+
+
+def test_second_of_two_runs_waits_for_the_first(train_txt: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cold = prepare(train_txt)
+    (folder,) = (train_txt.parent / "cache").iterdir()
+    with ThreadPoolExecutor(1) as pool, caplog.at_level(logging.WARNING):
+        with locked(folder):
+            (folder / "manifest.json").rename(train_txt.parent / "kept")
+            second = pool.submit(prepare, train_txt)
+            while "waiting: " not in caplog.text:
+                assert not second.done()
+            (train_txt.parent / "kept").rename(folder / "manifest.json")
+        assert_same_rows(cold, second.result())
+    assert "damaged" not in caplog.text
+
+
 def test_fingerprint_follows_content_and_settings(train_txt: Path) -> None:
+    other = train_txt.with_name("later.txt")
+    other.write_text(fixture_text(NUM_ROWS, seed=9))
     settings: list[dict[str, Any]] = [
         {},
         {"min_count": 3},
         {"dense_as_categorical": False},
         {"max_rows": 200},
         {"split": [0.7, 0.2, 0.1]},
-        {"test_path": str(train_txt)},
+        {"test_path": str(other)},
     ]
     prints = [prepare(train_txt, **s).fingerprint for s in settings]
     assert prepare(train_txt, split=[0.8, 0.1, 0.1]).fingerprint == prints[0], "the default said aloud"
@@ -271,7 +351,7 @@ def test_cache_dir_that_cannot_be_written(tmp_path: Path, train_txt: Path) -> No
 
 def test_yaml_has_the_fields_and_defaults_of_the_class() -> None:
     settings = dict(OmegaConf.load(ROOT / "configs/data/criteo_kaggle.yaml"))
-    assert settings.pop("_target_") == "recsys.data.criteo_kaggle.CriteoKaggle"
+    assert settings.pop("_target_") == "recsys.prepare.criteo_kaggle.CriteoKaggle"
     assert settings == vars(CriteoKaggle(None))
 
 

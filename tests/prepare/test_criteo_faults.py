@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from recsys.data.criteo_kaggle import CriteoKaggle
-from recsys.data.criteo_lines import read_blocks
-from recsys.data.criteo_parse import COLUMN_NAMES, read_rows
 from recsys.errors import DataError
+from recsys.prepare.criteo import COLUMN_NAMES
+from recsys.prepare.criteo_kaggle import CriteoKaggle
+from recsys.prepare.inputs import resolve
+from recsys.prepare.schema import read_schema
+from recsys.prepare.units import make_units, read_unit
 from scripts.make_fixtures import fixture_text
+
+SCHEMA = read_schema(Path(__file__).resolve().parents[2] / "data/schemas/criteo.yaml")
 
 NUM_ROWS = 60
 
@@ -225,27 +229,42 @@ def test_fault_in_test_path(tmp_path: Path) -> None:
         source.splits(16, 0)
 
 
-def test_line_numbers_hold_across_blocks(tmp_path: Path) -> None:
-    text = fixture_text(1_000, seed=3) * 30
-    assert len(text) > 6 << 20, "needs several reads"
-    lines = text.splitlines()
-    path = tmp_path / "train.txt"
-    path.write_text("\n".join(lines))
-    blocks = list(read_blocks(path, block_bytes=2 << 20))
-    assert len(blocks) > 2
-    assert b"".join(block.text for block in blocks).decode() == text
-    assert [b.first_line for b in blocks[1:]] == [b.first_line + b.num_lines for b in blocks[:-1]]
+def read_to_the_end(path: Path, chunk_bytes: int) -> int:
+    """Reads a file in blocks, up to its first fault; returns their number."""
+    num_pieces = 0
+    for unit in make_units("criteo_kaggle", resolve("criteo_kaggle", str(path)), SCHEMA, chunk_bytes):
+        for piece in read_unit("criteo_kaggle", unit, SCHEMA, chunk_bytes):
+            if piece.faults:
+                raise DataError(f"{piece.places[0]}: {piece.faults[0].message}")
+            num_pieces += 1
+    return num_pieces
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_line_numbers_hold_across_blocks(tmp_path: Path, packed: bool) -> None:
+    lines = (fixture_text(1_000, seed=3) * 30).splitlines()
+    path = tmp_path / ("train.txt.gz" if packed else "train.txt")
+
+    def write() -> None:
+        text = "\n".join(lines).encode()
+        assert len(text) > 6 << 20, "needs several reads"
+        path.write_bytes(gzip.compress(text, 1) if packed else text)
+
+    write()
+    assert read_to_the_end(path, 2 << 20) > 2
     lines[25_000] += "\t"
-    path.write_text("\n".join(lines))
+    write()
     with pytest.raises(DataError, match="line 25001: has 41 columns"):
-        list(read_blocks(path, block_bytes=2 << 20))
+        read_to_the_end(path, 2 << 20)
 
 
-def test_endless_line(tmp_path: Path) -> None:
-    path = tmp_path / "train.txt"
-    path.write_bytes(good_text() + b"x" * (5 << 20))
+@pytest.mark.parametrize("packed", [False, True])
+def test_endless_line(tmp_path: Path, packed: bool) -> None:
+    path = tmp_path / ("train.txt.gz" if packed else "train.txt")
+    text = good_text() + b"x" * (5 << 20)
+    path.write_bytes(gzip.compress(text, 1) if packed else text)
     with pytest.raises(DataError, match=f"line {NUM_ROWS + 1}: longer than 1048576 bytes"):
-        list(read_blocks(path, block_bytes=1 << 20))
+        read_to_the_end(path, 1 << 20)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -253,6 +272,20 @@ def test_max_rows_stops_before_a_later_fault(tmp_path: Path, packed: bool) -> No
     path = tmp_path / ("train.txt.gz" if packed else "train.txt")
     text = with_field(31, "label", "7")
     path.write_bytes(gzip.compress(text) if packed else text)
-    assert read_rows(path, max_rows=30).num_rows == 30
+    splits = CriteoKaggle(str(path), max_rows=30, cache_dir=str(tmp_path / "cache")).splits(16, 0)
+    assert sum(splits.notes["rows"].values()) == 30
     with pytest.raises(DataError, match="line 31"):
-        read_rows(path, max_rows=31)
+        CriteoKaggle(str(path), max_rows=31, cache_dir=str(tmp_path / "cache")).splits(16, 0)
+
+
+@pytest.mark.parametrize("chunk_bytes", [100, 5_000, 1 << 20])
+@pytest.mark.parametrize("packed", [False, True])
+def test_max_rows_holds_whatever_the_chunk(tmp_path: Path, packed: bool, chunk_bytes: int) -> None:
+    path = tmp_path / ("train.txt.gz" if packed else "train.txt")
+    path.write_bytes(gzip.compress(good_text()) if packed else good_text())
+    for max_rows in (1, 37, NUM_ROWS, NUM_ROWS + 5):
+        files = resolve("criteo_kaggle", str(path))
+        units = make_units("criteo_kaggle", files, SCHEMA, chunk_bytes, max_rows)
+        pieces = [piece for unit in units for piece in read_unit("criteo_kaggle", unit, SCHEMA, chunk_bytes)]
+        read = [label for piece in pieces for label in piece.rows.label.tolist()]
+        assert read == [int(line[:1]) for line in good_text().splitlines()][:max_rows]
