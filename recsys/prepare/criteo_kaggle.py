@@ -135,6 +135,8 @@ class CriteoKaggle:
 
     def _check_folds(self) -> None:
         if self.folds is None:
+            if self.fold != 0:
+                raise ConfigError(f"data.fold={self.fold} needs data.folds, the number of blocks; set it too")
             return
         if self.test_path:
             raise ConfigError(f"data.folds={self.folds} and data.test_path both choose the test rows; set one null")

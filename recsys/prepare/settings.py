@@ -178,6 +178,8 @@ def _check_split(settings: Settings) -> None:
             raise ConfigError("split.folds and input.test both choose the test rows; set one null")
     if split.kind == "time" and settings.schema.time is None:
         raise ConfigError("split.kind=time needs the time column: set `time` in the schema")
+    if split.folds is None and split.fold != 0:
+        raise ConfigError(f"split.fold={split.fold} needs split.folds, the number of blocks; set it too")
     if split.folds is not None:
         if split.kind != "order":
             raise ConfigError(f"split.folds={split.folds} needs split.kind=order")

@@ -363,3 +363,8 @@ def test_real_sample(criteo_sample: Path, tmp_path: Path) -> None:
     num_clicks = sum(splits.notes["click_rate"][name] * rows[name] for name in rows)
     assert num_clicks / sum(rows.values()) == pytest.approx(0.2569, abs=1e-4)
     assert splits.notes["unseen_ids"]["test"]["C3"] > 0.3 * rows["test"]
+
+
+def test_a_fold_without_folds_is_refused(train_txt: Path) -> None:
+    with pytest.raises(ConfigError, match=r"data\.fold=1 needs data\.folds"):
+        CriteoKaggle(str(train_txt), fold=1, cache_dir=str(train_txt.parent / "cache")).splits(8, 0)

@@ -350,3 +350,14 @@ def test_one_label_only(tmp_path: Path) -> None:
     path.write_text("".join("0" + line[1:] for line in fixture_text(60, 1).splitlines(keepends=True)))
     with pytest.raises(DataError, match="every train row has label 0, so there is nothing to learn"):
         run_prepare("criteo_kaggle", str(path), tmp_path / "out", criteo_schema())
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0])
+def test_a_weight_must_be_above_zero(tmp_path: Path, weight: float) -> None:
+    table = click_table(50)
+    weights = table["w"].to_pylist()
+    weights[7] = weight
+    path = tmp_path / "clicks.parquet"
+    pq.write_table(table.set_column(table.column_names.index("w"), "w", pa.array(weights)), path)
+    with pytest.raises(DataError, match=rf"clicks\.parquet.*column w.*{weight}.*is not a weight above 0"):
+        run_prepare("parquet", str(path), tmp_path / "out", click_schema())

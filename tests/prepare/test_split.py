@@ -144,6 +144,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"split": Split("time")}, "needs the time column"),
     ({"split": Split("random", folds=3)}, r"needs split\.kind=order"),
     ({"split": Split("order", folds=3, fold=3)}, r"split\.fold=3 must be from 0 to 2"),
+    ({"split": Split("order", fold=1)}, r"split\.fold=1 needs split\.folds"),
     ({"rows_per_part": 100}, "must be a multiple"),
     ({"bad_rows": "skip"}, r"bad_rows\.policy=skip"),
     ({"engine": Engine("ray")}, r"engine\.name=ray"),
