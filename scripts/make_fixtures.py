@@ -1,14 +1,17 @@
 """Write the made-up rows in Criteo's Kaggle format that lie in data/fixtures/.
 
-Run from the repository root: ``python scripts/make_fixtures.py``. No real row is read or written: every value is
+Run from the repository root: ``python scripts/make_fixtures.py``, or for a file of any size
+``python scripts/make_fixtures.py --rows 3000000 --out clicks.tsv``. No real row is read or written: every value is
 drawn from a seeded generator, and the label follows a small made-up rule so that there is something to learn.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 import random
 import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 FIXTURE = Path("data/fixtures/criteo_kaggle_500.tsv")
@@ -68,10 +71,15 @@ _MISSING_SHARES = (
 )
 
 
-def fixture_text(num_rows: int, seed: int) -> str:
+def fixture_lines(num_rows: int, seed: int) -> Iterator[str]:
     """``num_rows`` lines: a label, 13 integers, 26 tokens of 8 hex digits; tabs between, empty where missing."""
     generator = random.Random(seed)
-    return "".join(_line(generator) + "\n" for _ in range(num_rows))
+    return (_line(generator) + "\n" for _ in range(num_rows))
+
+
+def fixture_text(num_rows: int, seed: int) -> str:
+    """The lines of :func:`fixture_lines` as one text."""
+    return "".join(fixture_lines(num_rows, seed))
 
 
 def _line(generator: random.Random) -> str:
@@ -99,7 +107,17 @@ def _rank(generator: random.Random, column: int) -> int | None:
     return int(_CARDINALITIES[column] ** generator.random()) - 1
 
 
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the fixture, or a larger file of such rows."""
+    parser = argparse.ArgumentParser(description="Write made-up rows in Criteo's Kaggle format.")
+    parser.add_argument("--rows", type=int, default=NUM_ROWS)
+    parser.add_argument("--out", type=Path, default=FIXTURE)
+    options = parser.parse_args(arguments)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    with options.out.open("w", newline="\n") as file:
+        file.writelines(fixture_lines(options.rows, SEED))
+    print(f"{options.out}: {options.rows} made-up rows")
+
+
 if __name__ == "__main__":
-    FIXTURE.parent.mkdir(parents=True, exist_ok=True)
-    FIXTURE.write_text(fixture_text(NUM_ROWS, SEED), newline="\n")
-    print(f"{FIXTURE}: {NUM_ROWS} made-up rows")
+    main()
