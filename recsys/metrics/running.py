@@ -10,12 +10,14 @@ from recsys.metrics.binary import compute_ne
 if TYPE_CHECKING:
     import torch
 
+_FLUSH_BATCHES = 32
+
 
 class RunningNE:
     """NE of the latest rows, or of all rows so far, from sums that stay on the device.
 
-    ``update`` launches a few kernels and never waits for the device; only ``compute`` does. Fed with the
-    logits of each training step it is progressive validation: every row is scored before it is learnt from.
+    ``update`` launches one kernel, sums up every 32 batches, and never waits for the device; only ``compute``
+    does. Fed with the logits of each training step it is progressive validation: every row is scored before it is learnt from.
 
     Args:
         window_rows: how many of the latest rows count, rounded up to whole batches (padding rows fill the
@@ -31,22 +33,44 @@ class RunningNE:
         """Forget all rows."""
         self._batches: deque[tuple[int, torch.Tensor]] = deque()
         self._rows = 0
+        self._pending: list[torch.Tensor] = []
 
     def update(self, logits_B: torch.Tensor, labels_B: torch.Tensor, weights_B: torch.Tensor) -> None:
         """Add a batch: logits, labels and weights of shape ``(B,)`` on one device."""
-        rows = logits_B.shape[0]
-        sums = _sums(logits_B, labels_B, weights_B)
-        if self._window_rows is None and self._batches:
-            self._batches[0][1].add_(sums)
-        else:
+        import torch
+
+        # A copy, for a captured step overwrites its logits; a kernel of its own for each sum would cost more.
+        dtype = torch.promote_types(logits_B.dtype, torch.float32)
+        columns_3B = torch.stack([t.detach().to(dtype) for t in (logits_B, labels_B, weights_B)])
+        if self._pending and self._pending[0].shape != columns_3B.shape:
+            self._flush()
+        self._pending.append(columns_3B)
+        if len(self._pending) == _FLUSH_BATCHES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        import torch
+
+        rows = self._pending[0].shape[1]
+        sums_S3 = _sums(torch.stack(self._pending))
+        self._pending = []
+        if self._window_rows is None:
+            self._batches.append((rows, sums_S3.sum(dim=0)))
+            if len(self._batches) > 1:
+                self._batches[0][1].add_(self._batches.pop()[1])
+            return
+        for sums in sums_S3:
             self._batches.append((rows, sums))
-        self._rows += rows
+            self._rows += rows
         # New sums each time, not running ones minus the oldest: a difference would gather rounding errors.
-        while self._window_rows is not None and self._rows - self._batches[0][0] >= self._window_rows:
+        while self._rows - self._batches[0][0] >= self._window_rows:
             self._rows -= self._batches.popleft()[0]
 
     def compute(self) -> float | None:
         """NE of the rows in the window; None where it is undefined. Waits for the device."""
+        self._flush()
         if not self._batches:
             return None
         import torch
@@ -56,13 +80,13 @@ class RunningNE:
         return compute_ne(loss / weight, clicks / weight) if weight > 0 else None
 
 
-def _sums(logits_B: torch.Tensor, labels_B: torch.Tensor, weights_B: torch.Tensor) -> torch.Tensor:
-    """Float64 ``(3,)``: sums of weight * loss (nats), weight * label, and weight."""
+def _sums(columns_S3B: torch.Tensor) -> torch.Tensor:
+    """Float64 ``(S, 3)`` of S batches: sums of weight * loss (nats), weight * label, and weight."""
     import torch
 
     with torch.no_grad():
-        z, y, w = logits_B.detach().double(), labels_B.double(), weights_B.double()
-        loss_B = torch.nn.functional.binary_cross_entropy_with_logits(z, y, reduction="none")
+        z, y, w = columns_S3B.double().unbind(dim=1)
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(z, y, reduction="none")
         # A padding row may hold anything, also NaN, which a product with weight 0 would keep.
-        loss_B = torch.where(w > 0, loss_B * w, 0.0)
-        return torch.stack((loss_B.sum(), torch.dot(w, y), w.sum()))
+        loss = torch.where(w > 0, loss * w, 0.0)
+        return torch.stack((loss, w * y, w), dim=1).sum(dim=2)

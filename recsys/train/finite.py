@@ -12,15 +12,15 @@ from recsys.errors import NonFiniteError
 class FiniteGuard:
     """Watches every part's loss without waiting for the device in each step.
 
-    Flags gather on the device; ``check`` reads them. On a CPU, and every ``every`` steps elsewhere,
-    ``update`` checks by itself.
+    Losses gather on the device, one small kernel a step; ``check`` reads them. Every ``every`` steps ``update``
+    checks by itself.
     """
 
     def __init__(self, every: int) -> None:
         self._every = every
         self._steps = 0
         self._names: list[str] = []
-        self._first: torch.Tensor | None = None
+        self._pending: list[torch.Tensor] = []
 
     def update(self, losses: Mapping[str, torch.Tensor]) -> None:
         """Look at the losses of one step.
@@ -28,33 +28,33 @@ class FiniteGuard:
         Raises:
             NonFiniteError: as ``check``.
         """
-        names = list(losses)
-        stacked = torch.stack([losses[n].float() for n in names])
-        if self._first is None:
-            self._names = names
-            self._first = torch.full(stacked.shape, -1, dtype=torch.int64, device=stacked.device)
-        fresh = ~torch.isfinite(stacked) & (self._first < 0)
-        self._first = torch.where(fresh, self._steps, self._first)
+        self._names = list(losses)
+        self._pending.append(torch.stack([loss.float() for loss in losses.values()]))
         self._steps += 1
         if self._steps % self._every == 0:
             self.check()
 
     def check(self) -> None:
-        """Read the flags.
+        """Read the losses since the last check.
 
         Raises:
             NonFiniteError: some loss was not finite; names the part and the step in which it began.
         """
-        if self._first is None:
+        if not self._pending:
             return
-        bad = [(step, name) for name, step in zip(self._names, self._first.tolist(), strict=True) if step >= 0]
-        if bad:
-            # Of equal steps the earliest in model order is the source, for later parts read its output.
-            step = min(s for s, _ in bad)
-            part, *others = (n for s, n in bad if s == step)
-            also = f" (and with it that of {', '.join(map(repr, others))})" if others else ""
-            raise NonFiniteError(
-                f"the loss of part {part!r}{also} became NaN or infinite in step {step}, counted from 0; lower "
-                "optim.lr or sparse.lr, use optim.lr_schedule.warmup_steps, or look for extreme values among the "
-                "dense features"
-            )
+        first = self._steps - len(self._pending)
+        finite_SK = torch.isfinite(torch.stack(self._pending)).cpu()
+        self._pending = []
+        if bool(finite_SK.all()):
+            return
+        steps = [first + int(column.logical_not().nonzero()[0]) if not column.all() else -1 for column in finite_SK.t()]
+        bad = [(step, name) for name, step in zip(self._names, steps, strict=True) if step >= 0]
+        # Of equal steps the earliest in model order is the source, for later parts read its output.
+        step = min(s for s, _ in bad)
+        part, *others = (n for s, n in bad if s == step)
+        also = f" (and with it that of {', '.join(map(repr, others))})" if others else ""
+        raise NonFiniteError(
+            f"the loss of part {part!r}{also} became NaN or infinite in step {step}, counted from 0; lower "
+            "optim.lr or sparse.lr, use optim.lr_schedule.warmup_steps, or look for extreme values among the "
+            "dense features"
+        )
