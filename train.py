@@ -13,9 +13,14 @@ except ValueError as error:  # packages that do not fit together: the message sa
 
 def task(cfg: dict[str, Any], folder: Path) -> None:
     """Run one job; torch is imported only now, so that help and configuration errors come at once."""
-    from recsys.run import run
+    if "chain" in cfg:
+        from recsys.chains.run import run_chain
 
-    run(cfg, folder)
+        run_chain(cfg, folder)
+    else:
+        from recsys.run import run
+
+        run(cfg, folder)
 
 
 if __name__ == "__main__":

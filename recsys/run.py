@@ -57,6 +57,10 @@ _BASELINE_SCHEDULE = {"erase": "branch_graph", "erase_graph": "branch_graph"} | 
 )
 
 
+# Rows up to which products planned for a part of the device help lanes that detach nothing (docs/performance.md).
+_SMALL_PRODUCTS = 1024
+
+
 def baseline_config(cfg: Config, device: torch.device | None = None) -> Config:
     """The strongest model that needs no detach: the same architecture end to end, without local losses."""
     base = copy.deepcopy(cfg)
@@ -64,8 +68,10 @@ def baseline_config(cfg: Config, device: torch.device | None = None) -> Config:
     on_gpu = device is not None and device.type == "cuda"
     schedule = _BASELINE_SCHEDULE.get(cfg["schedule"]["name"], cfg["schedule"]["name"]) if on_gpu else "sequential"
     base["schedule"].update(name=schedule, trailing=False)
+    if cfg["trainer"]["batch_size"] > _SMALL_PRODUCTS:
+        base["schedule"].update(gemm_sms=0)
     if not on_gpu:  # one fingerprint, whatever the experiment's schedule
-        base["schedule"].update(early_update=False, lanes={})
+        base["schedule"].update(early_update=False, lanes={}, urgent=[], gemm_sms=0)
     base["name"] = "baseline6" if cfg["name"] == "erase6" else f"{cfg['name']} end to end"
     return base
 

@@ -10,6 +10,7 @@ Running with less than a schedule's name says is an error here.
 from __future__ import annotations
 
 import argparse
+import copy
 import fcntl
 import gc
 import json
@@ -22,12 +23,11 @@ from typing import Any
 
 import torch
 
-from recsys.config.wire import build_autocast, build_model
 from recsys.models.recommender import SPARSE
 from recsys.schedule.executors.cuda_graph import GraphExecutor
 from recsys.schedule.factory import ScheduleConfig
 from recsys.schedule.overlap import achieved_fraction, critical_path, load_spans, op_durations, saturation_estimate
-from scripts.eager_loop import EndToEnd, pipelined_step
+from scripts.eager_loop import sparse_dist_step
 from scripts.schedule_lab import (
     Config,
     Contender,
@@ -53,25 +53,23 @@ BASELINE = "baseline6 + sequential_graph"
 def graph_schedules(sms: int) -> list[tuple[str, str, ScheduleConfig]]:
     """(label, contender, schedule) of the rows that are replayed."""
     early: dict[str, Any] = {"early_update": True, "strict": True}
+
+    def row(who: str, name: str, **options: Any) -> tuple[str, str, ScheduleConfig]:
+        shown = [f"{k}={'+'.join(v) if isinstance(v, tuple) else v}" for k, v in options.items()]
+        return ", ".join([f"{who} + {name}", *shown]), who, ScheduleConfig(name, **options, **early)
+
+    wukong, heaviest = ("wukong",), ("wukong", "attention", "masknet")
     return [
         (BASELINE, "baseline6", ScheduleConfig("sequential_graph", strict=True)),
-        ("baseline6 + branch_graph", "baseline6", ScheduleConfig("branch_graph", **early)),
-        (
-            f"baseline6 + branch_graph, gemm_sms={sms}",
-            "baseline6",
-            ScheduleConfig("branch_graph", gemm_sms=sms, **early),
-        ),
+        row("baseline6", "branch_graph"),
+        row("baseline6", "branch_graph", urgent=wukong),
+        row("baseline6", "branch_graph", gemm_sms=sms, urgent=wukong),
         ("erase + sequential_graph", "erase", ScheduleConfig("sequential_graph", strict=True)),
-        ("erase + erase_graph", "erase", ScheduleConfig("erase_graph", **early)),
-        *(
-            (f"erase + erase_graph, gemm_sms={n}", "erase", ScheduleConfig("erase_graph", gemm_sms=n, **early))
-            for n in (sms, sms * 3 // 2)
-        ),
-        (
-            f"erase + erase_graph, gemm_sms={sms}, urgent=wukong",
-            "erase",
-            ScheduleConfig("erase_graph", gemm_sms=sms, urgent=("wukong",), **early),
-        ),
+        row("erase", "erase_graph"),
+        row("erase", "erase_graph", gemm_sms=sms),
+        row("erase", "erase_graph", gemm_sms=sms, urgent=wukong),
+        row("erase", "erase_graph", gemm_sms=sms, urgent=heaviest),
+        row("own", "erase_graph", gemm_sms=sms, urgent=wukong),
     ]
 
 
@@ -84,11 +82,19 @@ EAGER = [
 
 
 def build_pair(cfg: Config, size: int, device: torch.device) -> dict[str, Contender]:
-    """The experiment's model and its baseline. They share the tables: values do not matter here, memory does."""
+    """The experiment's model, its baseline, and the model whose detached parts all train the embeddings, too.
+
+    They share the tables: values do not matter here, memory does.
+    """
     spec = bench_spec()
     cfg["name"] = "erase"
     pair = {"erase": build_contender(cfg, spec, device)}
-    pair["baseline6"] = build_contender(baseline_of(cfg), spec, device, tables=pair["erase"].model.parts[SPARSE])
+    tables = pair["erase"].model.parts[SPARSE]
+    pair["baseline6"] = build_contender(baseline_of(cfg), spec, device, tables=tables)
+    own = copy.deepcopy(cfg)
+    own["name"] = "own"
+    own["model"]["embedding_grad_from"] = "all"
+    pair["own"] = build_contender(own, spec, device, tables=tables)
     return pair
 
 
@@ -101,10 +107,13 @@ def measure(args: argparse.Namespace, size: int) -> dict[str, Any]:
     for contender in pair.values():  # compile both forms of the update, too
         for early in (False, True):
             warm_up(build_runner(contender, ScheduleConfig("sequential", early_update=early)), pool, 3)
+    gc.collect()
+    torch.cuda.empty_cache()
     wait_for_turn(args, size)
     with (Path(args.out) / "turn").open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
-        rows = [_row(label, pair[who], schedule, pool) for label, who, schedule in graph_schedules(args.gemm_sms)]
+        wanted = [r for r in graph_schedules(args.gemm_sms) if not any(word in r[0] for word in args.skip)]
+        rows = [_row(label, pair[who], schedule, pool) for label, who, schedule in wanted]
         interleave([runner for runner, _ in rows], pool, args.rounds, args.steps)
         result: dict[str, Any] = {"batch_size": size, "rows": {r.label: _figures(r, info, size) for r, info in rows}}
         serial = next(r for r, _ in rows if r.label == "erase + sequential_graph")
@@ -159,7 +168,12 @@ def memory(pair: dict[str, Contender], pool: list[Any]) -> dict[str, float]:
     end_to_end = build_runner(pair["baseline6"], ScheduleConfig("sequential"))
     early = ScheduleConfig("erase_blocking", early_update=True, update_lane=False)
     serial = Runner("", pair["erase"], build_runner(pair["erase"], early).program, end_to_end.executor)
-    runners = {"baseline6": end_to_end, "erase": build_runner(pair["erase"], early), "erase on one lane": serial}
+    runners = {
+        "baseline6": end_to_end,
+        "erase": build_runner(pair["erase"], early),
+        "erase on one lane": serial,
+        "own": build_runner(pair["own"], early),
+    }
     return {name: step_memory(runner, pool) / 2**20 for name, runner in runners.items()}
 
 
@@ -172,13 +186,8 @@ def eager_rows(
         warm_up(runner, pool)
     interleave(runners, pool, 2, args.eager_steps)
     found = {r.label: _figures(r, {}, size) for r in runners}
-    base = baseline_of(cfg)
-    device = pair["erase"].device
-    model = build_model(base, pair["erase"].spec, device).train()
-    step = pipelined_step(
-        EndToEnd(model, build_autocast(base, device)), cfg["optim"]["lr"], device,
-        [b.to(torch.device("cpu")).pin_memory() for b in pool[:16]],
-    )  # fmt: skip
+    host_pool = [b.to(torch.device("cpu")).pin_memory() for b in pool[:16]]
+    step = sparse_dist_step(baseline_of(cfg), pair["erase"].spec, pair["erase"].device, host_pool)
     for _ in range(10):
         step()
     times: list[float] = []
@@ -188,8 +197,9 @@ def eager_rows(
         step()
         torch.cuda.synchronize()
         times.append((time.perf_counter() - start) * 1e3)
-    loop = Runner("baseline6, eager torchrec TrainPipelineBase", runners[0].contender, runners[0].program,
+    loop = Runner("baseline6, eager torchrec TrainPipelineSparseDist", runners[0].contender, runners[0].program,
                   runners[0].executor, times)  # fmt: skip
+    torch.distributed.destroy_process_group()
     return found | {loop.label: _figures(loop, {}, size)}
 
 
@@ -221,6 +231,7 @@ def main() -> None:
     parser.add_argument("--eager-sizes", type=lambda s: [int(x) for x in s.split(",") if x], default=[512])
     parser.add_argument("--eager-steps", type=int, default=50)
     parser.add_argument("--gemm-sms", type=int, default=44)
+    parser.add_argument("--skip", type=lambda s: s.split(";"), default=[], help="leave out rows with these words")
     parser.add_argument("--workers", type=int, default=0, help="processes to wait for before measuring")
     parser.add_argument("--worker", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("overrides", nargs="*")

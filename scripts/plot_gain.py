@@ -45,6 +45,9 @@ def main() -> None:
         )
         axis.plot(sizes, [b / s for b, s in zip(base, serial, strict=True)], "--", color="grey",
                   label="work removed: what is left on a full device")  # fmt: skip
+        full = [r["limits"]["saturation_ms"] for r in results]
+        axis.plot(sizes, [b / f for b, f in zip(base, full, strict=True)], ":", color="black",
+                  label="saturation: every multiprocessor busy (an estimate)")  # fmt: skip
         axis.set_xscale("log", base=2)
         axis.set_xticks(sizes, [str(s) for s in sizes])
         axis.set_xlabel("batch size")

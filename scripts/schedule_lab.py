@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import json
 import tempfile
@@ -24,6 +23,7 @@ from recsys.models.recommender import DENSE, MAIN_PATH, SPARSE, Recommender
 from recsys.optim.dense import DenseOptimConfig
 from recsys.optim.device_lr import make_capturable
 from recsys.optim.fused_updates import FusedUpdates
+from recsys.run import baseline_config
 from recsys.schedule.compile import compile_parts
 from recsys.schedule.executors.base import Executor
 from recsys.schedule.executors.cuda_graph import GraphExecutor
@@ -54,10 +54,7 @@ def load_config(experiment: str, overrides: Sequence[str] = ()) -> Config:
 
 def baseline_of(cfg: Config) -> Config:
     """``baseline6``: the same architecture, nothing detached, no local losses."""
-    base = copy.deepcopy(cfg)
-    base["model"].update(detach=[], local_losses=[], embedding_grad_from="undetached", loss_weights={})
-    base["name"] = "baseline6"
-    return base
+    return baseline_config(cfg) | {"name": "baseline6"}
 
 
 def batch_pool(spec: FeatureSpec, size: int, number: int, device: torch.device, seed: int = 0) -> list[Batch]:
@@ -97,6 +94,11 @@ class Contender:
     parts: ModuleParts
     optimizers: dict[str, torch.optim.Optimizer]
     device: torch.device
+
+    @property
+    def inputs(self) -> StaticBatches:
+        """How batches get to static addresses."""
+        return StaticBatches(self.spec)
 
 
 def build_contender(
@@ -143,16 +145,17 @@ class Runner:
     """A contender under one schedule.
 
     Attributes:
+        contender: a :class:`Contender`, or a chain's with the same ``parts``, ``device`` and ``inputs``.
         times_ms: per-step times gathered so far.
     """
 
     label: str
-    contender: Contender
+    contender: Any
     program: Program
     executor: Executor
     times_ms: list[float] = field(default_factory=list)
 
-    def __call__(self, batch: Batch) -> StepResult:
+    def __call__(self, batch: Any) -> StepResult:
         """Train one step."""
         return self.executor.run(self.program, self.contender.parts, batch)
 
@@ -162,14 +165,14 @@ def build_runner(
 ) -> Runner:
     """Put a contender under the schedule of ``config``."""
     program = build_program(config, contender.model.graph, MAIN_PATH - {DENSE})
-    inputs = StaticBatches(contender.spec)
+    inputs = contender.inputs
     if not inputs.has_static_ids:
         outside |= {SPARSE}
     executor = build_executor(config, program, contender.device, inputs, outside=outside)
     return Runner(label or f"{contender.label} + {config.name}", contender, program, executor)
 
 
-def warm_up(runner: Runner, pool: Sequence[Batch], steps: int = 8) -> None:
+def warm_up(runner: Runner, pool: Sequence[Any], steps: int = 8) -> None:
     """Steps that compile, capture and settle.
 
     Raises:
@@ -182,7 +185,7 @@ def warm_up(runner: Runner, pool: Sequence[Batch], steps: int = 8) -> None:
         raise RuntimeError(f"{runner.label}: no step was replayed ({runner.executor.report})")
 
 
-def timed_turn(step: Callable[[Batch], Any], pool: Sequence[Batch], steps: int, offset: int = 0) -> list[float]:
+def timed_turn(step: Callable[[Any], Any], pool: Sequence[Any], steps: int, offset: int = 0) -> list[float]:
     """Milliseconds from the start of each step to the start of the next, on the device's clock."""
     events = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
     for i in range(steps):
@@ -193,7 +196,7 @@ def timed_turn(step: Callable[[Batch], Any], pool: Sequence[Batch], steps: int, 
     return [a.elapsed_time(b) for a, b in itertools.pairwise(events)]
 
 
-def interleave(runners: Sequence[Runner], pool: Sequence[Batch], rounds: int, steps: int) -> None:
+def interleave(runners: Sequence[Runner], pool: Sequence[Any], rounds: int, steps: int) -> None:
     """Let the runners take turns; the order flips every round, and a turn's first steps are not counted."""
     lead_in = 10
     for number in range(rounds):
@@ -210,7 +213,7 @@ def percentile(values: Sequence[float], q: float) -> float:
 median = partial(percentile, q=0.5)
 
 
-def step_memory(runner: Runner, pool: Sequence[Batch]) -> int:
+def step_memory(runner: Runner, pool: Sequence[Any]) -> int:
     """Bytes allocated above the step's start at the peak of one eager step."""
     for batch in pool[:3]:
         runner(batch)
@@ -222,7 +225,7 @@ def step_memory(runner: Runner, pool: Sequence[Batch]) -> int:
     return torch.cuda.max_memory_allocated() - start
 
 
-def profile_step(runner: Runner, pool: Sequence[Batch], steps: int = 1) -> dict[str, Any]:
+def profile_step(runner: Runner, pool: Sequence[Any], steps: int = 1) -> dict[str, Any]:
     """The Chrome trace of ``steps`` steps."""
     for batch in pool[:3]:
         runner(batch)

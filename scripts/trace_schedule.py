@@ -21,6 +21,7 @@ import torch
 from recsys.schedule.executors.gemm_sms import gemm_sms
 from recsys.schedule.executors.streams import StreamExecutor
 from recsys.schedule.factory import ScheduleConfig
+from recsys.schedule.op import Kind
 from recsys.schedule.overlap import (
     Span,
     achieved_fraction,
@@ -31,9 +32,9 @@ from recsys.schedule.overlap import (
     op_durations,
     saturation_estimate,
 )
-from recsys.train.static_batch import StaticBatches
+from scripts.chain_lab import chain_pool, chain_runner
 from scripts.schedule_lab import (
-    Contender,
+    Config,
     Runner,
     batch_pool,
     bench_spec,
@@ -53,7 +54,7 @@ _STEPS = 4
 def replay_spans(runner: Runner, pool: Sequence[Any], sms: int) -> tuple[list[Span], dict[str, Any]]:
     """Labelled spans of the last of several replays, and the trace of all of them."""
     device = runner.contender.device
-    inputs = StaticBatches(runner.contender.spec)
+    inputs = runner.contender.inputs
     static = inputs.allocate(pool[0])
     inputs.load(static, pool[0])
     eager = replace(runner, executor=StreamExecutor(device))
@@ -105,16 +106,10 @@ def main() -> None:
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     device = torch.device("cuda")
-    cfg = load_config(args.experiment, args.overrides)
-    pool = batch_pool(bench_spec(), args.batch_size, 16, device)
-    model = build_contender(cfg, bench_spec(), device)
-    early: dict[str, Any] = {"early_update": True, "strict": True}
-    rows = {
-        "serial": _ready(model, ScheduleConfig("sequential_graph", strict=True), "erase + sequential_graph", pool),
-        "erase": _ready(
-            model, ScheduleConfig("erase_graph", gemm_sms=args.gemm_sms, **early), "erase + erase_graph", pool
-        ),
-    }
+    cfg = load_config(args.experiment, [f"trainer.batch_size={args.batch_size}", *args.overrides])
+    rows, pool = _chain_rows(cfg, args, device) if "chain" in cfg else _recommender_rows(cfg, args, device)
+    for runner in rows.values():
+        warm_up(runner, pool)
     interleave(list(rows.values()), pool, 2, 200)
     times = {name: median(r.times_ms) for name, r in rows.items()}
     spans: dict[str, list[Span]] = {}
@@ -127,15 +122,36 @@ def main() -> None:
     print(json.dumps(report, indent=1))
 
 
-def _ready(contender: Contender, schedule: ScheduleConfig, label: str, pool: Sequence[Any]) -> Runner:
-    runner = build_runner(contender, schedule, label)
-    warm_up(runner, pool)
-    return runner
+def _recommender_rows(
+    cfg: Config, args: argparse.Namespace, device: torch.device
+) -> tuple[dict[str, Runner], list[Any]]:
+    model = build_contender(cfg, bench_spec(), device)
+    serial = ScheduleConfig("sequential_graph", strict=True)
+    urgent = tuple(cfg["schedule"]["urgent"])
+    erase = ScheduleConfig("erase_graph", gemm_sms=args.gemm_sms, urgent=urgent, early_update=True, strict=True)
+    rows = {
+        "serial": build_runner(model, serial, "erase + sequential_graph"),
+        "erase": build_runner(model, erase, "erase + erase_graph"),
+    }
+    return rows, batch_pool(bench_spec(), args.batch_size, 16, device)
+
+
+def _chain_rows(cfg: Config, args: argparse.Namespace, device: torch.device) -> tuple[dict[str, Runner], list[Any]]:
+    cfg["trainer"]["precision"] = "bf16"
+    name = cfg["name"]
+    rows = {
+        "serial": chain_runner(cfg, f"{name} + sequential_graph", device, cut=True, name="sequential_graph",
+                               early_update=False),
+        "erase": chain_runner(cfg, f"{name} + erase_graph", device, cut=True, name="erase_graph",
+                              gemm_sms=args.gemm_sms),
+    }  # fmt: skip
+    return rows, chain_pool(cfg, 16, device)
 
 
 def _report(rows: dict[str, Runner], spans: dict[str, list[Span]], times: dict[str, float]) -> dict[str, Any]:
     program = rows["erase"].program
-    detached = {p for p in program.graph.names if program.graph.backward_is_early(p) and p != "over"}
+    last_forward = max(i for i, op in enumerate(program.ops) if op.kind is Kind.FORWARD)
+    detached = {op.part for op in program.ops[:last_forward] if op.kind is Kind.BACKWARD}
     alone = spans["serial"]
     gap = max(0.0, times["serial"] * 1e3 - sum(s.duration for s in alone)) / len(alone)
     limit, path = critical_path(program, {k: d + gap * n for k, (d, n) in op_durations(alone).items()})

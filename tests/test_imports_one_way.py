@@ -22,7 +22,7 @@ FLOORS = (
     ("distributed",),
     ("report", "train"),
     ("config",),
-    ("compare", "run"),
+    ("chains", "compare", "run"),
 )
 # The engine orders work of any kind: it may know that a user errs, but no recommender.
 KNOWN_TO = {"schedule": {"errors", "schedule"}}

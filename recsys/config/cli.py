@@ -22,7 +22,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from recsys.config.schema import RootSchema
+from recsys.config.schema import ChainRootSchema, RootSchema
 from recsys.errors import ConfigError, UserError
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -91,7 +91,8 @@ def to_plain(cfg: DictConfig) -> dict[str, Any]:
         ConfigError: an unknown key or a value of the wrong type.
     """
     try:
-        checked = OmegaConf.merge(OmegaConf.structured(RootSchema), cfg)
+        schema = ChainRootSchema if "chain" in cfg else RootSchema
+        checked = OmegaConf.merge(OmegaConf.structured(schema), cfg)
         plain = OmegaConf.to_container(checked, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
         raise ConfigError(_omegaconf_message(error, cfg)) from error

@@ -131,8 +131,32 @@ class MetricsSchema:
 
 
 @dataclass
+class ChainTrainerSchema:
+    """The loop of a chain."""
+
+    device: str = MISSING
+    epochs: int = MISSING
+    batch_size: int = MISSING
+    precision: str = MISSING
+    quiet: bool = MISSING
+    timing: TimingSchema = field(default_factory=TimingSchema)
+
+
+@dataclass
+class ChainRootSchema:
+    """The whole configuration of an experiment that trains a chain (group ``chain``)."""
+
+    name: str = MISSING
+    seed: int = MISSING
+    chain: dict[str, Any] = MISSING
+    optim: OptimSchema = field(default_factory=OptimSchema)
+    schedule: ScheduleSchema = field(default_factory=ScheduleSchema)
+    trainer: ChainTrainerSchema = field(default_factory=ChainTrainerSchema)
+
+
+@dataclass
 class RootSchema:
-    """The whole configuration."""
+    """The whole configuration of an experiment that trains a recommender."""
 
     name: str = MISSING
     seed: int = MISSING

@@ -17,7 +17,8 @@ class RunningNE:
     """NE of the latest rows, or of all rows so far, from sums that stay on the device.
 
     ``update`` launches one kernel, sums up every 32 batches, and never waits for the device; only ``compute``
-    does. Fed with the logits of each training step it is progressive validation: every row is scored before it is learnt from.
+    does. Fed with the logits of each training step it is progressive validation: every row is scored before it
+    is learnt from.
 
     Args:
         window_rows: how many of the latest rows count, rounded up to whole batches (padding rows fill the

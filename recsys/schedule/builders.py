@@ -29,7 +29,10 @@ def sequential(
 def erase(
     graph: PartGraph, lanes: Lanes | None = None, *, early_update: bool = False, update_lanes: Lanes | None = None
 ) -> Program:
-    """ERASE: a part that needs no gradient from later parts runs its backward right after its forward.
+    """ERASE: a backward runs as soon as the parts that send it gradient have run theirs.
+
+    That is right after the forward for a detached part with a loss of its own, and after its head's for one whose head
+    is another part.
 
     Source: arXiv 2608.18469, section 4. Arguments as in :func:`sequential`.
     """
@@ -51,6 +54,7 @@ def lane_per_part(graph: PartGraph, main: frozenset[str], groups: Mapping[str, i
 
 def _build(graph: PartGraph, lanes: Lanes, update_lanes: Lanes, *, early: bool, early_update: bool) -> Program:
     ops: list[Op] = []
+    done: set[str] = set()
 
     def emit(kind: Kind, name: str) -> None:
         lane = lanes.get(name, 0)
@@ -58,18 +62,24 @@ def _build(graph: PartGraph, lanes: Lanes, update_lanes: Lanes, *, early: bool, 
 
     def backward(name: str) -> None:
         emit(Kind.BACKWARD, name)
+        done.add(name)
         if early_update and graph[name].trainable:
             emit(Kind.UPDATE, name)
 
     trained = [n for n in graph.names if graph.has_backward(n)]
-    at_once = {n for n in trained if early and graph.backward_is_early(n)}
+    waiting: list[str] = []
     for name in graph.names:
         emit(Kind.FORWARD, name)
-        if name in at_once:
-            backward(name)
-    for name in reversed(trained):
-        if name not in at_once:
-            backward(name)
+        if name in trained:
+            waiting.append(name)
+        if early:
+            # Later parts first: a part's backward frees those of the parts that it sends gradient into.
+            for ready in reversed(waiting):
+                if not set(graph.grad_consumers(ready)) - done:
+                    backward(ready)
+            waiting = [n for n in waiting if n not in done]
+    for name in reversed(waiting):
+        backward(name)
     if not early_update:
         for name in trained:
             if graph[name].trainable:

@@ -35,7 +35,8 @@ def compile_parts(
 
     Args:
         graph: the parts.
-        modules: part name -> module; its ``compute`` is replaced.
+        modules: part name -> module; its ``compute`` is replaced. With ``compiles = False`` it only gets the copies
+            of its weights: its kernels are its own.
         weights: copies of weights to compute with instead of the parameters.
         options: of Inductor.
 
@@ -51,7 +52,9 @@ def compile_parts(
             detached = not graph.grad_consumers(name)
             copies = {} if weights is None else weights.by_part.get(name, {})
             call = _with_weights(modules[name], compute, copies) if copies else compute
-            modules[name].compute = _dispatcher(compute, call, detached, dict(options or {}))  # type: ignore[assignment]
+            modules[name].compute = _dispatcher(  # type: ignore[assignment]
+                compute, call, detached, dict(options or {}), compiles=getattr(modules[name], "compiles", True)
+            )
     return _compiled_add(dict(options or {}))
 
 
@@ -81,14 +84,19 @@ def _with_weights(
 
 
 def _dispatcher(
-    eager: Callable[..., PartOutput], call: Callable[..., PartOutput], detached: bool, options: dict[str, Any]
+    eager: Callable[..., PartOutput],
+    call: Callable[..., PartOutput],
+    detached: bool,
+    options: dict[str, Any],
+    *,
+    compiles: bool,
 ) -> Callable[..., PartOutput]:
     def part(*args: torch.Tensor) -> PartOutput:
         output = call(*args)
         out = output.out.detach() if detached else output.out
         return PartOutput(out, output.loss, None if output.logits is None else output.logits.detach())
 
-    compiled = torch.compile(part, dynamic=False, options=options)
+    compiled = torch.compile(part, dynamic=False, options=options) if compiles else part
     seen: Counter[int] = Counter()
     first: list[int] = []
 

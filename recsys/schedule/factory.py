@@ -46,7 +46,8 @@ class ScheduleConfig:
         update_lane: with ``early_update``, whether main-lane parts are updated on a lane beside the main
             one, so that the main lane's backward need not wait for it.
         priorities: whether streams have priorities: main lane first, updates last.
-        urgent: parts whose lanes come right after the main lane: those whose forward the main lane waits for longest.
+        urgent: parts whose lanes come right after the main lane, most urgent first: those whose forward the main lane
+            waits for longest.
         trailing: whether detached parts that own no embedding gradient run their backward and update on into
             the next step (of graphs).
         gemm_sms: multiprocessors that the matrix products of a captured step are planned for, so that lanes
@@ -194,6 +195,8 @@ def _settle_for_less(config: ScheduleConfig, what: str, why: str) -> None:
 def _priorities(config: ScheduleConfig, program: Program) -> dict[int, int]:
     """Main lane first, then urgent lanes, other lanes, and lanes of updates alone; lower is more urgent."""
     works = {op.lane for op in program.ops if op.kind in (Kind.FORWARD, Kind.BACKWARD)}
-    urgent = {op.lane for op in program.ops if op.kind is Kind.FORWARD and op.part in config.urgent}
     ranks = {lane: -1 if lane in works else 0 for lane in range(program.num_lanes)}
-    return ranks | dict.fromkeys(urgent, -2) | {0: -3}
+    # CUDA knows six priorities, 0 to -5, so the later of many urgent parts share one.
+    for place, part in reversed(list(enumerate(config.urgent))):
+        ranks |= {op.lane: min(-4 + place, -2) for op in program.ops if op.kind is Kind.FORWARD and op.part == part}
+    return ranks | {0: -5}

@@ -308,13 +308,12 @@ class ModuleParts:
 
     def persistent(self) -> Iterator[torch.Tensor]:
         """Parameters, buffers and optimizer state, learning-rate tensors included."""
-        yield from self._held
-        if self._weights is not None:
-            yield from self._weights.copies()
+        # Asked before every replay: one list, and no isinstance of tensors, which takes ten times as long.
+        found = [*self._held, *(() if self._weights is None else self._weights.copies())]
         for optimizer in self._optimizers.values():
-            for state in optimizer.state.values():
-                yield from (v for v in state.values() if isinstance(v, torch.Tensor))
-            yield from (g["lr"] for g in optimizer.param_groups if isinstance(g["lr"], torch.Tensor))
+            found += [v for state in optimizer.state.values() for v in state.values() if hasattr(v, "data_ptr")]
+            found += [g["lr"] for g in optimizer.param_groups if hasattr(g["lr"], "data_ptr")]
+        return iter(found)
 
     def generators(self) -> Iterator[torch.Generator]:
         """Generators of the modules' own dropouts."""

@@ -33,8 +33,11 @@ class CastWeights:
                 for name in names:
                     parameter = getattr(child, name)
                     if isinstance(parameter, nn.Parameter):
-                        copy = parameter.detach().to(dtype).requires_grad_()
-                        self._copies[parameter] = mine[f"{prefix}.{name}".lstrip(".")] = copy
+                        # Parts that share a parameter share its copy.
+                        if parameter not in self._copies:
+                            self._copies[parameter] = parameter.detach().to(dtype).requires_grad_()
+                        copy = self._copies[parameter]
+                        mine[f"{prefix}.{name}".lstrip(".")] = copy
         self._versions = self._read_versions()
 
     def of(self, parameter: torch.Tensor) -> torch.Tensor | None:

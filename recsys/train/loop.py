@@ -14,6 +14,7 @@ from recsys.metrics import RunningNE
 from recsys.models.recommender import OVER, Recommender
 from recsys.report.curve import CurvePoint
 from recsys.train.evaluator import Autocast, evaluate
+from recsys.train.feed import DeviceFeed
 from recsys.train.finite import FiniteGuard
 from recsys.train.progress import Progress
 from recsys.train.stepper import Stepper
@@ -80,11 +81,11 @@ class Fit:
         """Train for the configured epochs, or until patience ends, and put the best state back."""
         config, train = self._config, self._data.train
         train.load_state_dict({"epoch": 0, "batch": 0})
-        result, running = FitResult(), RunningNE(config.window_rows)
+        result, running, feed = FitResult(), RunningNE(config.window_rows), DeviceFeed(self._device)
         self._model.train()
         with Progress(config.epochs * train.num_rows, title, config.quiet) as progress:
             for batch, evaluate_now in self._batches(train):
-                moved = batch.to(self._device, non_blocking=True)
+                moved = feed(batch)
                 step = self._stepper(moved)
                 self._guard.update(step.losses)
                 running.update(step.logits[OVER], moved.labels, moved.weights)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from recsys.optim.device_lr import LearningRates
 from recsys.optim.lr_schedule import LrSchedule
 from recsys.schedule.executors.base import Executor
 from recsys.schedule.program import Program
 from recsys.schedule.step import StepParts, StepResult
-from recsys.types import Batch
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Stepper:
     total_steps: int
     step: int = 0
 
-    def __call__(self, batch: Batch) -> StepResult:
+    def __call__(self, batch: Any) -> StepResult:
         """Train on ``batch``, which is on the device of the model."""
         if not self.lr_schedule.is_constant:
             self._set_lr(self.lr_schedule.factor(self.step, self.total_steps))

@@ -78,5 +78,5 @@ def test_a_lane_for_an_unknown_part() -> None:
 def test_priorities_put_the_main_lane_first_and_updates_last() -> None:
     config = ScheduleConfig("erase", early_update=True, urgent=("a",))
     program = build_program(config, GRAPH, MAIN)
-    assert _priorities(config, program) == {0: -3, 1: -2, 2: 0}
-    assert _priorities(ScheduleConfig("erase"), program) == {0: -3, 1: -1, 2: 0}
+    assert _priorities(config, program) == {0: -5, 1: -4, 2: 0}
+    assert _priorities(ScheduleConfig("erase"), program) == {0: -5, 1: -1, 2: 0}

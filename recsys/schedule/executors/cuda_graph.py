@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 
@@ -128,19 +128,21 @@ class GraphExecutor(Executor):
         self._strict = strict
         self._shapes: dict[Hashable, _Shape] = {}
         self._splits: dict[tuple[Op, ...], _Split] = {}
+        self._checked: CapturableParts | None = None
 
     def run(self, program: Program, parts: StepParts, batch: Any) -> StepResult:
         """Run one step; what it returns is overwritten by the next step."""
-        if not isinstance(parts, CapturableParts):
+        # Checking a protocol takes longer than launching a graph: once for each parts.
+        if parts is not self._checked and not isinstance(parts, CapturableParts):
             self._fall_back(f"{type(parts).__name__} cannot be captured")
         if self.report.fallback is not None:
             return self._run_eagerly(program, parts, batch)
-        assert isinstance(parts, CapturableParts)
+        self._checked = capturable = cast(CapturableParts, parts)
         shape = self._shapes.setdefault((program.ops, self._inputs.signature(batch)), _Shape())
         shape.seen += 1
         if shape.capture is None and shape.seen <= self._warmup_for(shape):
             return self._run_eagerly(program, parts, batch)
-        if shape.capture is not None and self._moved(shape.capture, parts):
+        if shape.capture is not None and self._moved(shape.capture, capturable):
             shape.capture = None
             shape.recaptures += 1
             if shape.recaptures == 3:
@@ -151,12 +153,12 @@ class GraphExecutor(Executor):
                 )
         if shape.capture is None:
             try:
-                shape.capture = self._capture(program, parts, batch)
+                shape.capture = self._capture(program, capturable, batch)
             except RuntimeError as error:
                 self._fall_back(f"the capture failed: {error}")
                 return self._run_eagerly(program, parts, batch)
-            return self._replay(program, parts, shape.capture, batch, fresh=True)
-        return self._replay(program, parts, shape.capture, batch, fresh=False)
+            return self._replay(program, capturable, shape.capture, batch, fresh=True)
+        return self._replay(program, capturable, shape.capture, batch, fresh=False)
 
     def _warmup_for(self, shape: _Shape) -> int:
         is_first = shape is next(iter(self._shapes.values()))

@@ -11,7 +11,7 @@ import torch
 
 @contextmanager
 def gemm_sms(number: int | None) -> Iterator[None]:
-    """Let cuBLAS choose kernels for ``number`` multiprocessors; None leaves it the whole device.
+    """Let cuBLAS choose kernels for ``number`` multiprocessors; None, or all there are, leaves it the whole device.
 
     A product planned for the whole device takes every multiprocessor's shared memory, and products of
     other lanes wait for it. Planned for a third of the device each is a little slower and three run
@@ -21,7 +21,7 @@ def gemm_sms(number: int | None) -> Iterator[None]:
         OSError: cuBLAS is not loaded.
         RuntimeError: cuBLAS refuses.
     """
-    if number is None:
+    if number is None or number >= _multiprocessors():
         yield
         return
     _set(number)
@@ -29,6 +29,11 @@ def gemm_sms(number: int | None) -> Iterator[None]:
         yield
     finally:
         _set(0)
+
+
+def _multiprocessors() -> int:
+    count: int = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+    return count
 
 
 def _set(number: int) -> None:
@@ -39,5 +44,4 @@ def _set(number: int) -> None:
     if error:
         raise RuntimeError(f"cublasSetSmCountTarget({number}) answers with error {error}")
     # torch hands products with a bias to cuBLASLt, which has a setting of its own.
-    total = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
-    torch._C._set_sm_carveout_experimental(total - number if number else None)
+    torch._C._set_sm_carveout_experimental(_multiprocessors() - number if number else None)
