@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from recsys.errors import DataError
 from recsys.features import FeatureSpec, SparseFeature
-from recsys.prepare.convert import convert, text_hashes
+from recsys.prepare.convert import Rows, convert, text_hashes
 from recsys.prepare.kernels import hash_numbers
 from recsys.prepare.numeric import Float64, transform
 from recsys.prepare.schema import STANDARDIZE, CategoricalColumn, DenseColumn, Schema, schema_from_plain
@@ -150,7 +150,7 @@ class Encoding:
         """Encode raw rows for scoring, as the splits were encoded.
 
         Args:
-            table: Arrow table of the schema's columns; the label is not needed.
+            table: Arrow table of the columns of the schema's features.
 
         Returns:
             Arrow arrays by feature name: float32, int32, list<int32>.
@@ -158,10 +158,14 @@ class Encoding:
         Raises:
             DataError: a value that the schema does not allow; names the row and the column.
         """
-        needed = [name for name in self.schema.sources if name != self.schema.label]
-        rows, faults = convert(table.select(needed), self.schema, with_label=False)
+        schema = self.schema.for_scoring()
+        rows, faults = convert(table.select(schema.sources), schema)
         if faults:
             raise DataError(f"row {faults[0].index + 1}: {faults[0].message}")
+        return self.encode_rows(rows)
+
+    def encode_rows(self, rows: Rows) -> dict[str, Any]:
+        """Encode checked rows; gives Arrow arrays by feature name: float32, int32, list<int32>."""
         encoded = self.encode_dense(rows.dense)
         result: dict[str, Any] = {n: pa.array(v) for n, v in zip(self.spec.dense, encoded, strict=True)}
         for encoder, array in zip(self.sparse, rows.categorical, strict=True):
