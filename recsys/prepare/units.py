@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -68,6 +68,7 @@ class Piece:
         rows: the good rows.
         faults: of the others, in order.
         places: the place of every fault, for messages.
+        place: file and line (or row) of an index in ``0 .. num_input``, for messages.
         carried: Arrow columns of the good rows that were asked for, as they stand in the input.
     """
 
@@ -76,6 +77,7 @@ class Piece:
     rows: Rows
     faults: list[Fault]
     places: list[str]
+    place: Callable[[int], str]
     carried: dict[str, Any] = field(default_factory=dict)
 
 
@@ -185,7 +187,11 @@ def read_text(
         table = table.filter(pa.array(~bad))
     kept = np.flatnonzero(~bad)
     piece = _piece(unit, schema, table, kept, len(bad), faults, lambda i: f"line {first() + i}")
-    return _carry(piece, table, kept, carried)
+    piece = _carry(piece, table, kept, carried)
+    if source == "csv":
+        return piece
+    texts = {n: criteo.as_tokens(a) if n in criteo.TOKEN_NAMES else a for n, a in piece.carried.items()}
+    return replace(piece, carried=texts)
 
 
 def _carry(piece: Piece, table: Any, kept: Any, carried: Sequence[str]) -> Piece:
@@ -207,7 +213,14 @@ def _piece(unit: Unit, schema: Schema, table: Any, kept: Any, num_input: int, fa
         kept = np.setdiff1d(kept, [f.index for f in more], assume_unique=True)
     faults = sorted([*faults, *more], key=lambda f: f.index)
     assert rows.num_rows == len(kept) == num_input - len(faults), "rows were lost in the conversion"
-    return Piece(num_input, kept, rows, faults, [f"{unit.path}, {place(f.index)}" for f in faults])
+    return Piece(
+        num_input,
+        kept,
+        rows,
+        faults,
+        [f"{unit.path}, {place(f.index)}" for f in faults],
+        lambda i: f"{unit.path}, {place(i)}",
+    )
 
 
 def _csv_head(path: Path, form: CsvFormat, wanted: Sequence[str]) -> tuple[int, tuple[str, ...]]:
