@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -87,7 +88,11 @@ class SparseEncoder:
 
     def encode(self, values: Any) -> NDArray[np.int32]:
         """Ids of distinct or repeated values (an Arrow array of integers or strings, null where missing)."""
-        return self.ids(values, positions_in(values, self.values))
+        return self.ids(values, self._index.positions(values))
+
+    @cached_property
+    def _index(self) -> VocabularyIndex:
+        return VocabularyIndex(self.values)
 
     def ids(self, values: Any, positions: NDArray[np.int64]) -> NDArray[np.int32]:
         """Ids of values, given their positions in the vocabulary or behind it (-1 for none)."""
@@ -100,6 +105,45 @@ class SparseEncoder:
         if values.null_count:
             ids[values.is_null().to_numpy(zero_copy_only=False)] = self.missing_id
         return ids
+
+
+class VocabularyIndex:
+    """Where values stand in a vocabulary, made once: Arrow's ``index_in`` hashes the whole vocabulary at every call.
+
+    Args:
+        vocabulary: an Arrow array of distinct integers or strings.
+    """
+
+    def __init__(self, vocabulary: Any) -> None:
+        self._vocabulary = vocabulary
+        keys = self._keys(vocabulary)
+        self._order = np.argsort(keys, kind="stable")
+        self._sorted = keys[self._order]
+        # Two texts of one hash: then the slow way is the exact one.
+        self._is_exact = bool((self._sorted[1:] != self._sorted[:-1]).all())
+
+    def _keys(self, values: Any) -> NDArray[Any]:
+        if pa.types.is_string(values.type):
+            return text_hashes(values.fill_null(""))
+        keys: NDArray[Any] = values.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        return keys
+
+    def positions(self, values: Any) -> NDArray[np.int64]:
+        """As :func:`positions_in`."""
+        if not self._is_exact or values.type != self._vocabulary.type:
+            return positions_in(values, self._vocabulary)
+        if not len(values) or not len(self._sorted):
+            return np.full(len(values), -1, np.int64)
+        keys = self._keys(values)
+        at = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
+        positions = self._order[at]
+        found = self._sorted[at] == keys
+        if pa.types.is_string(values.type):
+            same = pc.equal(self._vocabulary.take(pa.array(positions)), values).fill_null(False)
+            found &= same.to_numpy(zero_copy_only=False)
+        if values.null_count:
+            found &= values.is_valid().to_numpy(zero_copy_only=False)
+        return np.where(found, positions, -1)
 
 
 def positions_in(values: Any, vocabulary: Any) -> NDArray[np.int64]:
