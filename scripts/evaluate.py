@@ -51,9 +51,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _evaluate(flags: argparse.Namespace) -> None:
     from recsys.serve.progress import rows_bar
     from recsys.serve.slices import SliceBy, evaluate_files
-    from scripts.options import quiet_logs, score_settings
+    from scripts.options import score_settings
 
-    quiet_logs()
     by = tuple(SliceBy.parse(text) for text in flags.by)
     with rows_bar("evaluate", quiet=flags.quiet) as on_rows:
         found = evaluate_files(score_settings(flags), by, top=flags.top, on_rows=on_rows)

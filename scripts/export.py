@@ -47,9 +47,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _export(flags: argparse.Namespace) -> None:
     from recsys.serve.export import export_package
-    from scripts.options import quiet_logs
 
-    quiet_logs()
     done = export_package(
         flags.run,
         flags.out,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,11 +25,6 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chunk-mib", type=float, default=8.0, help="MiB of input a worker has in hand (%(default)s)")
     parser.add_argument("--batch-size", type=int, help="rows of a forward (default: that of training)")
     parser.add_argument("--quiet", action="store_true", help="no progress")
-
-
-def quiet_logs() -> None:
-    """Leave out what libraries tell of themselves: torchrec calls a function that torch 2.13 advises against."""
-    logging.getLogger("torch.fx._symbolic_trace").setLevel(logging.ERROR)
 
 
 def score_settings(flags: argparse.Namespace, carried: Sequence[str] = ()) -> ScoreSettings:

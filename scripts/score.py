@@ -46,9 +46,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _score(flags: argparse.Namespace) -> None:
     from recsys.serve.progress import rows_bar
     from recsys.serve.score import score
-    from scripts.options import quiet_logs, score_settings
+    from scripts.options import score_settings
 
-    quiet_logs()
     with rows_bar("score", quiet=flags.quiet) as on_rows:
         summary = score(score_settings(flags, flags.keep), flags.out, heads=flags.heads, on_rows=on_rows)
     print(f"{summary.output}: {summary.rows:,} rows in {summary.seconds:.1f} s, {summary.rows_per_s:,.0f} rows/s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,8 @@ class TrainedModel:
             ConfigError: there is no such side.
             DataError: no model was saved, or a file is damaged.
         """
+        # torchrec calls a function that torch 2.13 advises against.
+        logging.getLogger("torch.fx._symbolic_trace").setLevel(logging.ERROR)
         content = read_model_json(folder)
         if side not in content["sides"]:
             raise ConfigError(f"{folder}: holds no model {side!r}; there are: {', '.join(content['sides'])}")
