@@ -52,7 +52,7 @@ class Field:
     def error(self, value: Any) -> str | None:
         """What is wrong with a row's value."""
         if value is None:
-            return None if self.nullable else f"null: a {self.kind} is needed"
+            return None if self.nullable else "null, but a value is needed"
         if not self.is_list:
             return self.problem(value)
         if not isinstance(value, list):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from recsys.errors import ConfigError, DataError
@@ -163,24 +164,25 @@ def _codes(by: SliceBy, piece: ScoredPiece) -> tuple[list[str], NDArray[np.int64
 
 def _days(array: Any, column: str) -> Any:
     """Dates as texts; null where the time is."""
-    missing = array.is_null()
-    filled = array.fill_null("1970-01-01" if pa.types.is_string(array.type) else pa.scalar(0).cast(array.type))
-    numbers, problems = times(filled)
+    present = array.is_valid().to_numpy(zero_copy_only=False)
+    given = array.drop_null()
+    numbers, problems = times(given)
     if bad := next((text for mask, text in problems if mask.any()), None):
         raise DataError(f"column {column}: a value {bad}; --by {column}:day needs times")
-    if pa.types.is_temporal(array.type) or _are_dates(filled):
+    largest = int(np.abs(numbers).max(initial=0))
+    per_s = 1 if largest < 10**11 else 1_000 if largest < 10**14 else 1_000_000
+    if not _are_numbers(given):
         per_s = 1_000_000
-    else:
-        largest = int(np.abs(numbers).max(initial=0))
-        per_s = 1 if largest < 10**11 else 1_000 if largest < 10**14 else 1_000_000
-    days = pa.array((numbers // (_DAY_S * per_s)).astype(np.int32), pa.date32(), mask=missing.to_numpy(False))
-    return days.cast(pa.string())
+    days = np.zeros(len(array), np.int32)
+    days[present] = numbers // (_DAY_S * per_s)
+    return pa.array(days, pa.date32(), mask=~present).cast(pa.string())
 
 
-def _are_dates(array: Any) -> bool:
-    import pyarrow.compute as pc
-
-    return bool(pa.types.is_string(array.type) and not pc.all(pc.match_substring_regex(array, "^[+-]?[0-9]+$")).as_py())
+def _are_numbers(times_given: Any) -> bool:
+    """Whether times are numbers, or texts of such."""
+    if pa.types.is_string(times_given.type):
+        return bool(pc.all(pc.match_substring_regex(times_given, "^[+-]?[0-9]+$")).as_py())
+    return not pa.types.is_temporal(times_given.type)
 
 
 def _slices(by: SliceBy, group: _Groups, z: Any, y: Any, w: Any, top: int) -> list[Slice]:
