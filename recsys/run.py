@@ -182,9 +182,7 @@ def _curve(baseline: Trial, erase: Trial) -> LearningCurve:
     )
 
 
-def _cached_or_trained(
-    cfg: Config, data: DataSplits, device: torch.device, config_hash: str, weights: Path
-) -> Trial:
+def _cached_or_trained(cfg: Config, data: DataSplits, device: torch.device, config_hash: str, weights: Path) -> Trial:
     path = _baselines(Path(cfg["trainer"]["cache_dir"])) / f"{config_hash}.json"
     kept, save = path.with_suffix(".safetensors"), cfg["trainer"]["save_model"]
     trial = None

@@ -63,8 +63,15 @@ def serving(package: Path, options: Sequence[str] = ()) -> Iterator[int]:
         RuntimeError: it ended, or was not ready in time; with what it said.
     """
     with _free_port() as port:
-        command = [sys.executable, str(ROOT / "scripts" / "serve.py"), str(package), "--port", str(port), *options]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        command = [
+            sys.executable,
+            str(ROOT / "scripts" / "serve.py"),
+            str(package.resolve()),
+            "--port",
+            str(port),
+            *options,
+        ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         _wait_until_ready(process, port)
         yield port

@@ -38,7 +38,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_input_options(parser)
     parser.add_argument("--out", type=Path, required=True, help="the parquet file to write")
-    parser.add_argument("--keep", nargs="+", default=[], metavar="COLUMN", help="columns of the input to copy, as a key")
+    parser.add_argument(
+        "--keep", nargs="+", default=[], metavar="COLUMN", help="columns of the input to copy, as a key"
+    )
     parser.add_argument("--heads", action="store_true", help="also the probabilities of the local heads")
     return parser.parse_intermixed_args(arguments)
 

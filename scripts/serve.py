@@ -34,7 +34,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("package", type=Path, metavar="PACKAGE", help="folder that scripts/export.py made")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=8000, help="0 takes a free one and prints it (default: %(default)s)")
+    parser.add_argument(
+        "--port", type=int, default=8000, help="0 takes a free one and prints it (default: %(default)s)"
+    )
     parser.add_argument("--threads", type=int, default=1, help="of torch (default: %(default)s)")
     parser.add_argument("--max-rows", type=int, default=1024, help="of a request (default: %(default)s)")
     parser.add_argument("--max-body-mib", type=float, default=8.0, help="of a request (default: %(default)s)")

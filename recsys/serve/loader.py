@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +12,14 @@ from safetensors.torch import load_file
 
 
 class Model:
-    """``Model(folder)(dense_BN, ids, lengths)`` gives click probabilities (B,); ids as ``features.json`` counts them."""
+    """``Model(folder)(dense_BN, ids, lengths)`` gives click probabilities (B,); ids are those of ``features.json``."""
 
     def __init__(self, folder: str | Path, *, compiled: bool = False) -> None:
         self.info = json.loads((Path(folder) / "package.json").read_text())
         self.sizes = torch.tensor(self.info["cardinalities"])
         self.first = self.sizes.cumsum(0) - self.sizes  # the tables stand below each other
         self.table = load_file(Path(folder) / "embeddings.safetensors")
+        self.dense: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
         if compiled:
             self.dense = torch._inductor.aoti_load_package(str(Path(folder) / "dense_compiled.pt2"))
         else:

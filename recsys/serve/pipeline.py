@@ -235,7 +235,9 @@ def _predict_piece(model: TrainedModel, job: _Job, piece: Piece) -> ScoredPiece:
     columns, carried = encoded.columns, piece.carried
     for bad, name, text in encoded.faults:
         for i in np.flatnonzero(bad & keep).tolist():
-            quarantined.append(QuarantinedRow(piece.place(int(piece.kept[i])), bad_value(name, _shown(rows, model, name, i), text), ""))
+            quarantined.append(
+                QuarantinedRow(piece.place(int(piece.kept[i])), bad_value(name, _shown(rows, model, name, i), text), "")
+            )
         keep &= ~bad
     if not keep.all():
         mask = pa.array(keep)

@@ -47,13 +47,15 @@ class Meters:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        own = {"registry": self.registry}
-        self.requests = Counter("recsys_requests", "Requests to /predict by HTTP status", ["status"], **own)
-        self.rows = Counter("recsys_rows", "Rows predicted", **own)
-        self.seconds = Histogram("recsys_request_seconds", "Time of a request to /predict", buckets=_SECONDS, **own)
-        self.batch_rows = Histogram("recsys_batch_rows", "Rows predicted together", buckets=_ROWS, **own)
-        self.waiting = Gauge("recsys_waiting_requests", "Requests that wait for the model", **own)
-        self.ready = Gauge("recsys_ready", "1 once the model is loaded", **own)
+        own = self.registry
+        self.requests = Counter("recsys_requests", "Requests to /predict by HTTP status", ["status"], registry=own)
+        self.rows = Counter("recsys_rows", "Rows predicted", registry=own)
+        self.seconds = Histogram(
+            "recsys_request_seconds", "Time of a request to /predict", buckets=_SECONDS, registry=own
+        )
+        self.batch_rows = Histogram("recsys_batch_rows", "Rows predicted together", buckets=_ROWS, registry=own)
+        self.waiting = Gauge("recsys_waiting_requests", "Requests that wait for the model", registry=own)
+        self.ready = Gauge("recsys_ready", "1 once the model is loaded", registry=own)
 
 
 class RequestError(Exception):
@@ -121,7 +123,9 @@ def _add_routes(app: FastAPI, state: _State) -> None:
         """Whether the model is loaded, and what a row must hold."""
         if state.predictor is None:
             return JSONResponse({"status": state.failure or "loading"}, 503)
-        fields = [{"name": f.name, "kind": f.kind, "list": f.is_list, "null": f.nullable} for f in state.predictor.fields]
+        fields = [
+            {"name": f.name, "kind": f.kind, "list": f.is_list, "null": f.nullable} for f in state.predictor.fields
+        ]
         info = {key: state.predictor.info[key] for key in ("name", "weights_sha256", "embeddings")}
         return JSONResponse({"status": "ready", "model": info, "limits": asdict(state.limits), "fields": fields})
 

@@ -70,9 +70,7 @@ class TrainedModel:
         where = build_device(device)
         model = build_model(config, encoder.spec, where)
         _load_weights(model, folder / WEIGHTS[side])
-        return TrainedModel(
-            model.eval(), encoder, config, content["source"], where, build_autocast(config, where)
-        )
+        return TrainedModel(model.eval(), encoder, config, content["source"], where, build_autocast(config, where))
 
     @property
     def batch_size(self) -> int:

@@ -87,7 +87,9 @@ def text_lines(num_rows: int) -> list[bytes]:
         tags = " ".join(f"t{t}" for t in draw.integers(0, 6, draw.integers(0, 4)))
         price = "" if i % 7 == 0 else f"{draw.exponential(9):.3f}"
         city, user = f"city {draw.integers(0, 9)}", f"{draw.integers(0, 40):03}"
-        lines.append(f"{int(draw.random() < 0.4)},{1_700_000_000 + 40_000 * i},{price},{city},{user},{tags},n{i % 3}\n".encode())
+        lines.append(
+            f"{int(draw.random() < 0.4)},{1_700_000_000 + 40_000 * i},{price},{city},{user},{tags},n{i % 3}\n".encode()
+        )
     return lines
 
 

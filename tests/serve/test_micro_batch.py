@@ -21,7 +21,8 @@ def echo(rows: Rows) -> Any:
 
 
 def test_waiting_requests_form_a_batch() -> None:
-    gate, sizes = threading.Event(), []
+    gate = threading.Event()
+    sizes: list[int] = []
 
     def slow(rows: Rows) -> Any:
         gate.wait(10)

@@ -43,7 +43,7 @@ def test_both_sides_are_the_reported_states(tmp_path: Path) -> None:
         for side in ("erase", "baseline"):
             trained = TrainedModel.load(folder, side)
             found = evaluate(trained.model, data.test, torch.device("cpu")).compute()
-            assert found.ne == report.side(side).ne  # type: ignore[arg-type]
+            assert found.ne == report.side(side).ne
             assert trained.config["name"] == {"erase": "erase6", "baseline": "baseline6"}[side]
         assert trained.model.heads == () and TrainedModel.load(folder).model.heads == ("cross", "dot")
 
@@ -69,7 +69,9 @@ def test_without_saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         TrainedModel.load(tmp_path / "run")
 
 
-def test_an_older_model_does_not_outlive_a_new_run(criteo_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_model_does_not_outlive_a_new_run(
+    criteo_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = copy_of(criteo_run, tmp_path / "run")
     monkeypatch.setattr(module, "_train_and_predict", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):

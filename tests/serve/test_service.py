@@ -28,7 +28,9 @@ def port(criteo_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def post(port: int, content: Any) -> tuple[int, Any]:
-    status, body = ask(port, "POST", "/predict", content if isinstance(content, bytes) else json.dumps(content).encode())
+    status, body = ask(
+        port, "POST", "/predict", content if isinstance(content, bytes) else json.dumps(content).encode()
+    )
     return status, json.loads(body)
 
 

@@ -66,7 +66,9 @@ def test_slices_add_up_and_are_those_of_the_rows(text_run: Run, tmp_path: Path) 
 
     found.write(tmp_path / "found.json")
     raw = json.loads((tmp_path / "found.json").read_text())
-    assert raw["total"]["rows"] == 30 and raw["slices"]["note"][0]["metrics"]["ne"] == found.slices["note"][0].metrics.ne
+    assert (
+        raw["total"]["rows"] == 30 and raw["slices"]["note"][0]["metrics"]["ne"] == found.slices["note"][0].metrics.ne
+    )
 
 
 def test_labels_are_needed_and_checked(text_run: Run, synthetic_run: Run, tmp_path: Path) -> None:
