@@ -32,6 +32,14 @@ from recsys.report import (
 )
 from recsys.report.atomic import write_atomic
 from recsys.report.predictions import PREDICTIONS_NPZ, Predictions
+from recsys.serve.model_files import (
+    WEIGHTS,
+    forget,
+    place_weights,
+    require_safetensors,
+    write_model_files,
+    write_weights,
+)
 from recsys.train.evaluator import evaluate
 from recsys.train.loop import Fit, LoopConfig
 from recsys.train.timing import Timing, time_interleaved
@@ -85,12 +93,15 @@ def run(cfg: Config, folder: Path) -> RunReport:
     check_config(cfg)
     device = build_device(cfg["trainer"]["device"])
     build_autocast(cfg, device)  # a wrong precision should not wait for the data
+    if cfg["trainer"]["save_model"]:
+        require_safetensors()
     data = build_data(cfg)
     base_cfg = baseline_config(cfg, device)
     erase_hash, base_hash = (fingerprint(c, data.fingerprint, device) for c in (cfg, base_cfg))
-    baseline = _cached_or_trained(base_cfg, data, device, base_hash)
+    forget(folder)
     same = erase_hash == base_hash
-    erase = baseline if same else _train(cfg, data, device, erase_hash)
+    baseline = _cached_or_trained(base_cfg, data, device, base_hash, folder / WEIGHTS["erase" if same else "baseline"])
+    erase = baseline if same else _train(cfg, data, device, erase_hash, folder / WEIGHTS["erase"])
     timing = time_models([cfg] if same else [base_cfg, cfg], data, device)
     report = replace(
         _join(base_cfg, cfg, baseline, erase, data, device),
@@ -100,6 +111,8 @@ def run(cfg: Config, folder: Path) -> RunReport:
     )
     folder.mkdir(parents=True, exist_ok=True)
     _write_config(cfg, folder)
+    if cfg["trainer"]["save_model"]:
+        write_model_files(folder, data, {"erase": cfg} if same else {"erase": cfg, "baseline": base_cfg})
     write_run(folder, report, _curve(baseline, erase))
     if not cfg["trainer"]["quiet"]:
         print_report(report)
@@ -123,12 +136,18 @@ def train_model(cfg: Config, folder: Path, data: DataSplits | None = None) -> Ru
     """
     check_config(cfg)
     device = build_device(cfg["trainer"]["device"])
+    if cfg["trainer"]["save_model"]:
+        require_safetensors()
     data = build_data(cfg) if data is None else data
-    trial, predictions = _train_and_predict(cfg, data, device, fingerprint(cfg, data.fingerprint, device))
+    forget(folder)
+    config_hash = fingerprint(cfg, data.fingerprint, device)
+    trial, predictions = _train_and_predict(cfg, data, device, config_hash, folder / WEIGHTS["erase"])
     report = _join(cfg, cfg, trial, trial, data, device)
     folder.mkdir(parents=True, exist_ok=True)
     _write_config(cfg, folder)
     predictions.write(folder / PREDICTIONS_NPZ)
+    if cfg["trainer"]["save_model"]:
+        write_model_files(folder, data, {"erase": cfg})
     write_run(folder, report, _curve(trial, trial))
     return report
 
@@ -163,12 +182,18 @@ def _curve(baseline: Trial, erase: Trial) -> LearningCurve:
     )
 
 
-def _cached_or_trained(cfg: Config, data: DataSplits, device: torch.device, config_hash: str) -> Trial:
+def _cached_or_trained(cfg: Config, data: DataSplits, device: torch.device, config_hash: str, weights: Path) -> Trial:
     path = _baselines(Path(cfg["trainer"]["cache_dir"])) / f"{config_hash}.json"
-    if cfg["trainer"]["reuse_baseline"] and path.exists() and (cached := _read_trial(path)) is not None:
-        return cached
-    trial = _train(cfg, data, device, config_hash)
-    write_atomic(path, json.dumps(asdict(trial)) + "\n")
+    kept, save = path.with_suffix(".safetensors"), cfg["trainer"]["save_model"]
+    trial = None
+    if cfg["trainer"]["reuse_baseline"] and path.exists() and (kept.exists() or not save):
+        trial = _read_trial(path)
+    if trial is None:
+        trial = _train(cfg, data, device, config_hash, kept)
+        write_atomic(path, json.dumps(asdict(trial)) + "\n")
+    if save:
+        weights.parent.mkdir(parents=True, exist_ok=True)
+        place_weights(kept, weights)
     return trial
 
 
@@ -193,13 +218,14 @@ def _read_trial(path: Path) -> Trial | None:
         return None
 
 
-def _train(cfg: Config, data: DataSplits, device: torch.device, config_hash: str) -> Trial:
-    return _train_and_predict(cfg, data, device, config_hash)[0]
+def _train(cfg: Config, data: DataSplits, device: torch.device, config_hash: str, weights: Path) -> Trial:
+    return _train_and_predict(cfg, data, device, config_hash, weights)[0]
 
 
 def _train_and_predict(
-    cfg: Config, data: DataSplits, device: torch.device, config_hash: str
+    cfg: Config, data: DataSplits, device: torch.device, config_hash: str, weights: Path
 ) -> tuple[Trial, Predictions]:
+    """Train and evaluate; with ``trainer.save_model`` the reported state goes to ``weights``."""
     trainer = cfg["trainer"]
     gc.collect()
     reset_peak_memory(device)
@@ -210,6 +236,8 @@ def _train_and_predict(
     autocast = build_autocast(cfg, device)
     fitted = Fit(model, stepper, data, device, loop, autocast).run(cfg["name"])
     peak = peak_memory_bytes(device)
+    if trainer["save_model"]:
+        write_weights(weights, model.state_dict())
     test = evaluate(model, data.test, device, autocast)
     report = ModelReport.from_metrics(
         test.compute(),

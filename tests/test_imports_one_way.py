@@ -22,6 +22,7 @@ FLOORS = (
     ("distributed",),
     ("report", "train"),
     ("config",),
+    ("serve",),
     ("chains", "compare", "run"),
 )
 # The engine orders work of any kind: it may know that a user errs, but no recommender.

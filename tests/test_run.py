@@ -57,6 +57,10 @@ def test_erase6_end_to_end(start: Start, tmp_path: Path, capsys: pytest.CaptureF
         "curve.csv",
         "learning_curve.png",
         "config.yaml",
+        "features.json",
+        "model.json",
+        "model.safetensors",
+        "baseline.safetensors",
     }
     raw = json.loads((folder / "report.json").read_text())
     assert set(raw["baseline"]) == set(raw["erase"]) == SIDE
@@ -116,7 +120,7 @@ def test_a_damaged_cache_is_told_and_trained_again(
     start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = start("+experiment=dlrm")
-    (path,) = (tmp_path / "cache" / "baselines").iterdir()
+    (path,) = (tmp_path / "cache" / "baselines").glob("*.json")
     intact = path.read_text()
     for damage in ("{", "null", "[]", '{"report": {}, "curve": []}', intact.replace(path.stem, "0" * 16)):
         path.write_text(damage)

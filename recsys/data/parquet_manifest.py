@@ -46,12 +46,14 @@ class Manifest:
         shards: of each of :data:`SPLITS`, in the order of the rows.
         notes: figures of the preparation; plain JSON.
         spec: what ``features.json`` says of the columns.
+        source: kind of the files that the rows come from; None where the manifest does not say.
     """
 
     fingerprint: str
     shards: dict[str, list[Shard]]
     notes: dict[str, Any]
     spec: FeatureSpec
+    source: str | None = None
 
 
 class _WrongError(Exception):
@@ -104,7 +106,8 @@ def _manifest(folder: Path, raw: Any) -> Manifest:
     hashes = {_get(file, "name", str): _get(file, "sha256", str) for file in _get(raw, "files", list)}
     if FEATURES_JSON not in hashes:
         raise _WrongError(f"does not list {FEATURES_JSON}")
-    return Manifest(fingerprint, shards, _get(raw, "notes", dict), _spec(folder / FEATURES_JSON, hashes[FEATURES_JSON]))
+    spec = _spec(folder / FEATURES_JSON, hashes[FEATURES_JSON])
+    return Manifest(fingerprint, shards, _get(raw, "notes", dict), spec, _get(raw, "source", dict).get("kind"))
 
 
 def _spec(path: Path, sha256: str) -> FeatureSpec:

@@ -20,7 +20,7 @@ from recsys.data.parquet_shard import Layout, OpenShard, open_shard, read_group
 from recsys.data.parquet_window import BlockWindow
 from recsys.data.prefetch import prefetch
 from recsys.data.shuffle import EpochOrder, Piece, Rows, Span, rank_share
-from recsys.data.source import BatchSource, DataSplits
+from recsys.data.source import BatchSource, DataSplits, EncodingFiles
 from recsys.errors import ConfigError, DataError
 from recsys.features import FeatureSpec
 from recsys.types import Batch
@@ -227,7 +227,12 @@ class PreparedData:
                 f"fill a batch of {batch_size}; use data.last_batch=keep or a smaller trainer.batch_size"
             )
         fingerprint = self._fingerprint(manifest, spec)
-        return DataSplits(**sources, fingerprint=fingerprint, notes=_notes(manifest, sources, settings))
+        return DataSplits(
+            **sources,
+            fingerprint=fingerprint,
+            notes=_notes(manifest, sources, settings),
+            encoding=EncodingFiles(folder, manifest.source) if manifest.source else None,
+        )
 
     def _checked_settings(self, batch_size: int) -> tuple[Path, LoadSettings]:
         if not self.path or self.path == "???":

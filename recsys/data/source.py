@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from recsys.features import FeatureSpec
@@ -41,6 +42,19 @@ class BatchSource(ABC):
 
 
 @dataclass(frozen=True)
+class EncodingFiles:
+    """Where the encoding of the rows lies, so that a saved model can take it along.
+
+    Attributes:
+        folder: holds ``features.json`` and the vocabularies.
+        source: kind of the files that the rows were prepared from.
+    """
+
+    folder: Path
+    source: str
+
+
+@dataclass(frozen=True)
 class DataSplits:
     """Disjoint rows to train on, to choose by, and to report on.
 
@@ -50,6 +64,7 @@ class DataSplits:
         test: in file order; read once, at the end.
         fingerprint: what identifies the rows and their encoding (content hashes, generator settings).
         notes: figures about the data that the report shows, such as ``bayes_ne``.
+        encoding: of rows that were prepared from files; None where rows have ids to begin with.
     """
 
     train: BatchSource
@@ -57,6 +72,7 @@ class DataSplits:
     test: BatchSource
     fingerprint: str
     notes: dict[str, Any] = field(default_factory=dict)
+    encoding: EncodingFiles | None = None
 
     @property
     def spec(self) -> FeatureSpec:

@@ -67,13 +67,12 @@ class Rows:
         )
 
 
-def convert(table: Any, schema: Schema, *, with_label: bool = True) -> tuple[Rows, list[Fault]]:
+def convert(table: Any, schema: Schema) -> tuple[Rows, list[Fault]]:
     """Check and convert a table; rows with a fault are left out.
 
     Args:
-        table: the columns ``schema.sources`` (without the label, if ``with_label`` is false: it is then 0).
-        schema: the roles.
-        with_label: whether the table is labelled.
+        table: the columns ``schema.sources``.
+        schema: the roles; without a label the labels are 0.
 
     Returns:
         the good rows, and the first fault of every other row, its index counted in ``table``.
@@ -92,7 +91,7 @@ def convert(table: Any, schema: Schema, *, with_label: bool = True) -> tuple[Row
         problems.extend((name, problem) for problem in found)
         return values
 
-    label = take(schema.label, labels) if with_label else np.zeros(table.num_rows, np.uint8)
+    label = take(schema.label, labels) if schema.label else np.zeros(table.num_rows, np.uint8)
     actions = {"weight": weights, "group": groups, "time": times}
     roles = {role: take(name, actions[role]) for role in actions if (name := getattr(schema, role)) is not None}
     dense = []
@@ -178,7 +177,7 @@ def times(array: Any) -> tuple[NDArray[np.int64], list[Problem]]:
             return _bad_times(array)
     if pa.types.is_timestamp(array.type) or pa.types.is_date(array.type):
         array = array.cast(pa.timestamp("us", getattr(array.type, "tz", None)), safe=False).cast(pa.int64())
-    values, problems = _whole(array)
+    values, problems = whole_numbers(array)
     missing = array.is_null().to_numpy(zero_copy_only=False)
     return values, [*problems, (missing, "is missing")]
 
@@ -202,7 +201,7 @@ def groups(array: Any) -> tuple[NDArray[np.int64], list[Problem]]:
     missing = array.is_null().to_numpy(zero_copy_only=False)
     if pa.types.is_string(array.type):
         return text_hashes(array.fill_null("")).view(np.int64), [(missing, "is missing")]
-    values, problems = _whole(array)
+    values, problems = whole_numbers(array)
     return values, [*problems, (missing, "is missing")]
 
 
@@ -237,7 +236,7 @@ def _parsed_numbers(array: Any) -> tuple[Float64, list[Problem]]:
     return by_code[codes], [(bad_code[codes], _NO_NUMBER)]
 
 
-def _whole(array: Any) -> tuple[NDArray[np.int64], list[Problem]]:
+def whole_numbers(array: Any) -> tuple[NDArray[np.int64], list[Problem]]:
     """Whole numbers as int64, 0 where missing."""
     kind = array.type
     missing = array.is_null().to_numpy(zero_copy_only=False)
@@ -294,7 +293,7 @@ def _categories(array: Any, column: CategoricalColumn) -> tuple[Any, list[Proble
     missing = array.is_null().to_numpy(zero_copy_only=False)
     if pa.types.is_floating(kind):
         missing = missing | np.isnan(array.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False))
-    whole, problems = _whole(array)
+    whole, problems = whole_numbers(array)
     return pa.array(whole, mask=missing), [(mask & ~missing, text) for mask, text in problems]
 
 

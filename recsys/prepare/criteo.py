@@ -41,6 +41,20 @@ def read_block(text: bytes) -> tuple[Any, Any]:
     return pa.table(columns, names=list(COLUMN_NAMES)), bad
 
 
+def as_tokens(values: Any) -> Any:
+    """Token columns (uint32) as their text of 8 digits."""
+    encoded = values.dictionary_encode()
+    texts = pa.array([f"{value:08x}" for value in encoded.dictionary.to_pylist()], pa.string())
+    return texts.take(encoded.indices)
+
+
+def labelled(text: bytes) -> bytes:
+    """Whole lines, those without a label (as in Kaggle's ``test.txt``) with a label of 0 in front."""
+    lines = text[:-1].split(b"\n")
+    wanted = len(COLUMN_NAMES) - 2  # tabs of an unlabelled line
+    return b"".join((b"0\t" if line.count(b"\t") == wanted else b"") + line + b"\n" for line in lines)
+
+
 def faults_of(text: bytes, bad: Any, first_line: int) -> list[Fault]:
     """The faults of the flagged lines of a block."""
     ends = line_ends(text)

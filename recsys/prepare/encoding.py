@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from recsys.errors import DataError
 from recsys.features import FeatureSpec, SparseFeature
-from recsys.prepare.convert import convert, text_hashes
+from recsys.prepare.convert import Rows, convert, text_hashes
 from recsys.prepare.kernels import hash_numbers
 from recsys.prepare.numeric import Float64, transform
 from recsys.prepare.schema import STANDARDIZE, CategoricalColumn, DenseColumn, Schema, schema_from_plain
@@ -87,7 +88,11 @@ class SparseEncoder:
 
     def encode(self, values: Any) -> NDArray[np.int32]:
         """Ids of distinct or repeated values (an Arrow array of integers or strings, null where missing)."""
-        return self.ids(values, positions_in(values, self.values))
+        return self.ids(values, self._index.positions(values))
+
+    @cached_property
+    def _index(self) -> VocabularyIndex:
+        return VocabularyIndex(self.values)
 
     def ids(self, values: Any, positions: NDArray[np.int64]) -> NDArray[np.int32]:
         """Ids of values, given their positions in the vocabulary or behind it (-1 for none)."""
@@ -100,6 +105,45 @@ class SparseEncoder:
         if values.null_count:
             ids[values.is_null().to_numpy(zero_copy_only=False)] = self.missing_id
         return ids
+
+
+class VocabularyIndex:
+    """Where values stand in a vocabulary, made once: Arrow's ``index_in`` hashes the whole vocabulary at every call.
+
+    Args:
+        vocabulary: an Arrow array of distinct integers or strings.
+    """
+
+    def __init__(self, vocabulary: Any) -> None:
+        self._vocabulary = vocabulary
+        keys = self._keys(vocabulary)
+        self._order = np.argsort(keys, kind="stable")
+        self._sorted = keys[self._order]
+        # Two texts of one hash: then the slow way is the exact one.
+        self._is_exact = bool((self._sorted[1:] != self._sorted[:-1]).all())
+
+    def _keys(self, values: Any) -> NDArray[Any]:
+        if pa.types.is_string(values.type):
+            return text_hashes(values.fill_null(""))
+        keys: NDArray[Any] = values.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        return keys
+
+    def positions(self, values: Any) -> NDArray[np.int64]:
+        """As :func:`positions_in`."""
+        if not self._is_exact or values.type != self._vocabulary.type:
+            return positions_in(values, self._vocabulary)
+        if not len(values) or not len(self._sorted):
+            return np.full(len(values), -1, np.int64)
+        keys = self._keys(values)
+        at = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
+        positions = self._order[at]
+        found = self._sorted[at] == keys
+        if pa.types.is_string(values.type):
+            same = pc.equal(self._vocabulary.take(pa.array(positions)), values).fill_null(False)
+            found &= same.to_numpy(zero_copy_only=False)
+        if values.null_count:
+            found &= values.is_valid().to_numpy(zero_copy_only=False)
+        return np.where(found, positions, -1)
 
 
 def positions_in(values: Any, vocabulary: Any) -> NDArray[np.int64]:
@@ -150,7 +194,7 @@ class Encoding:
         """Encode raw rows for scoring, as the splits were encoded.
 
         Args:
-            table: Arrow table of the schema's columns; the label is not needed.
+            table: Arrow table of the columns of the schema's features.
 
         Returns:
             Arrow arrays by feature name: float32, int32, list<int32>.
@@ -158,10 +202,14 @@ class Encoding:
         Raises:
             DataError: a value that the schema does not allow; names the row and the column.
         """
-        needed = [name for name in self.schema.sources if name != self.schema.label]
-        rows, faults = convert(table.select(needed), self.schema, with_label=False)
+        schema = self.schema.for_scoring()
+        rows, faults = convert(table.select(schema.sources), schema)
         if faults:
             raise DataError(f"row {faults[0].index + 1}: {faults[0].message}")
+        return self.encode_rows(rows)
+
+    def encode_rows(self, rows: Rows) -> dict[str, Any]:
+        """Encode checked rows; gives Arrow arrays by feature name: float32, int32, list<int32>."""
         encoded = self.encode_dense(rows.dense)
         result: dict[str, Any] = {n: pa.array(v) for n, v in zip(self.spec.dense, encoded, strict=True)}
         for encoder, array in zip(self.sparse, rows.categorical, strict=True):

@@ -117,7 +117,7 @@ class Schema:
     """Columns of the input and the features made of them.
 
     Attributes:
-        label: column of 0 and 1.
+        label: column of 0 and 1; empty where rows are not labelled (see :meth:`for_scoring`).
         weight, group, time: columns of sample weights, of ids to group rows by, and of times; None if there is none.
         dense: numeric features.
         categorical: categorical features, those with lists (``multi_hot``) after the others.
@@ -137,7 +137,12 @@ class Schema:
         """Names of the input's columns that are read, each once, label first."""
         roles = [self.label, self.weight, self.group, self.time]
         features = [*(c.source for c in self.dense), *(c.source for c in self.categorical)]
-        return list(dict.fromkeys(name for name in [*roles, *features] if name is not None))
+        return list(dict.fromkeys(name for name in [*roles, *features] if name))
+
+    def for_scoring(self, *, labelled: bool = False) -> Schema:
+        """The same without the columns that a prediction does not need; with ``labelled`` label and weight stay."""
+        label, weight = (self.label, self.weight) if labelled else ("", None)
+        return replace(self, label=label, weight=weight, group=None, time=None)
 
     def with_min_count(self, min_count: int | None) -> Schema:
         """The same with one minimum count for every vocabulary; None changes nothing."""

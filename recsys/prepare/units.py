@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from recsys.prepare import criteo, csv_lines
 from recsys.prepare.convert import Rows, convert, normal
 from recsys.prepare.faults import Fault
 from recsys.prepare.inputs import InputFile, is_packed
-from recsys.prepare.schema import Schema, nearest
+from recsys.prepare.schema import CsvFormat, Schema, nearest
 from recsys.prepare.text import (
     BOM,
     fail,
@@ -68,6 +68,8 @@ class Piece:
         rows: the good rows.
         faults: of the others, in order.
         places: the place of every fault, for messages.
+        place: file and line (or row) of an index in ``0 .. num_input``, for messages.
+        carried: Arrow columns of the good rows that were asked for, as they stand in the input.
     """
 
     num_input: int
@@ -75,61 +77,99 @@ class Piece:
     rows: Rows
     faults: list[Fault]
     places: list[str]
+    place: Callable[[int], str]
+    carried: dict[str, Any] = field(default_factory=dict)
 
 
 def make_units(
-    source: str, files: list[InputFile], schema: Schema, chunk_bytes: int, max_rows: int | None = None
+    source: str,
+    files: list[InputFile],
+    schema: Schema,
+    chunk_bytes: int,
+    max_rows: int | None = None,
+    carried: Sequence[str] = (),
 ) -> list[Unit]:
     """Cut the input, or the first ``max_rows`` rows of each text file, into units, in order.
+
+    Args:
+        source: what the files are.
+        files: the input.
+        schema: the columns that are read.
+        chunk_bytes: of a unit, about.
+        max_rows: of each text file; None reads all.
+        carried: further columns that must be there.
 
     Raises:
         DataError: a column of the schema is not there, stands twice, or is not of one kind in all files.
     """
+    wanted = list(dict.fromkeys([*schema.sources, *carried]))
     if source == "parquet":
-        return _parquet_units(files, schema)
+        return _parquet_units(files, wanted)
     units: list[Unit] = []
     for i, file in enumerate(files):
-        start, names = _csv_head(Path(file.path), schema) if source == "csv" else (0, ())
+        path = Path(file.path)
+        if source == "csv":
+            start, names = _csv_head(path, schema.csv, wanted)
+        else:
+            start, names = 0, ()
+            _checked_names(path, criteo.COLUMN_NAMES, wanted, "Criteo's format")
         if is_packed(file.path):
             units.append(Unit(i, file.path, "stream", names=names, max_rows=max_rows))
             continue
-        stop = file.num_bytes if max_rows is None else lines_end(Path(file.path), start, max_rows)
+        stop = file.num_bytes if max_rows is None else lines_end(path, start, max_rows)
         cuts = [*range(start, stop, chunk_bytes), stop]
         units += [Unit(i, file.path, "lines", a, b, names=names) for a, b in pairwise(cuts)]
     return units
 
 
-def read_unit(source: str, unit: Unit, schema: Schema, chunk_bytes: int) -> Iterator[Piece]:
+def read_unit(
+    source: str, unit: Unit, schema: Schema, chunk_bytes: int, carried: Sequence[str] = ()
+) -> Iterator[Piece]:
     """Yield the rows of a unit, checked, in pieces of about ``chunk_bytes``.
+
+    Args:
+        source, unit, schema, chunk_bytes: as in :func:`make_units`.
+        carried: columns to hand on as they are.
 
     Raises:
         DataError: the file as a whole is damaged.
     """
     if unit.kind == "group":
-        yield from _read_group(unit, schema, max(1, chunk_bytes // _ROW_BYTES))
+        yield from _read_group(unit, schema, max(1, chunk_bytes // _ROW_BYTES), carried)
     elif unit.kind == "stream":
-        skip = int(source == "csv" and schema.csv.header)
-        line, left = 0, unit.max_rows
-        for line, text in stream_blocks(Path(unit.path), chunk_bytes):
-            if line <= skip:
-                line, text = line + 1, text[text.index(b"\n") + 1 :]
-            if left is not None:
-                text = first_lines(text, left)
-                left -= text.count(b"\n")
-            if text:
-                yield _read_text(source, unit, schema, text, line)
-            if left == 0:
-                return
-        if not line:
-            fail(Path(unit.path), 1, "the file is empty; get a new copy of it or name another file")
+        for line, text in read_stream(source, unit, schema, chunk_bytes):
+            yield read_text(source, unit, schema, text, line, carried)
     elif text := range_block(Path(unit.path), unit.start, unit.stop):
-        yield _read_text(source, unit, schema, text, None)
+        yield read_text(source, unit, schema, text, None, carried)
 
 
-def _read_text(source: str, unit: Unit, schema: Schema, text: bytes, first_line: int | None) -> Piece:
+def read_stream(source: str, unit: Unit, schema: Schema, chunk_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """Yield (number of the first line, whole lines of rows) of a compressed text file."""
+    skip = int(source == "csv" and schema.csv.header)
+    line, left = 0, unit.max_rows
+    for line, text in stream_blocks(Path(unit.path), chunk_bytes):
+        if line <= skip:
+            line, text = line + 1, text[text.index(b"\n") + 1 :]
+        if left is not None:
+            text = first_lines(text, left)
+            left -= text.count(b"\n")
+        if text:
+            yield line, text
+        if left == 0:
+            return
+    if not line:
+        fail(Path(unit.path), 1, "the file is empty; get a new copy of it or name another file")
+
+
+def read_text(
+    source: str, unit: Unit, schema: Schema, text: bytes, first_line: int | None, carried: Sequence[str] = ()
+) -> Piece:
+    """Check and convert whole lines; ``first_line`` None looks their number up in the file when it is needed."""
+    wanted = list(dict.fromkeys([*schema.sources, *carried]))
     if source == "csv":
-        table, bad = csv_lines.read_block(text, list(unit.names), schema.sources, schema.csv)
+        table, bad = csv_lines.read_block(text, list(unit.names), wanted, schema.csv)
     else:
+        text = text if schema.label else criteo.labelled(text)
         table, bad = criteo.read_block(text)
     line_numbers: list[int] = []
 
@@ -146,7 +186,21 @@ def _read_text(source: str, unit: Unit, schema: Schema, text: bytes, first_line:
         faults = criteo.faults_of(text, bad, first())
         table = table.filter(pa.array(~bad))
     kept = np.flatnonzero(~bad)
-    return _piece(unit, schema, table, kept, len(bad), faults, lambda i: f"line {first() + i}")
+    piece = _piece(unit, schema, table, kept, len(bad), faults, lambda i: f"line {first() + i}")
+    piece = _carry(piece, table, kept, carried)
+    if source == "csv":
+        return piece
+    texts = {n: criteo.as_tokens(a) if n in criteo.TOKEN_NAMES else a for n, a in piece.carried.items()}
+    return replace(piece, carried=texts)
+
+
+def _carry(piece: Piece, table: Any, kept: Any, carried: Sequence[str]) -> Piece:
+    """The piece with columns of its table; ``kept`` are the table's rows in the input."""
+    if not carried:
+        return piece
+    rows = pa.array(np.searchsorted(kept, piece.kept))
+    columns = table.select(list(carried)).take(rows)
+    return replace(piece, carried={name: columns.column(name).combine_chunks() for name in carried})
 
 
 def _piece(unit: Unit, schema: Schema, table: Any, kept: Any, num_input: int, faults: list[Fault], place: Any) -> Piece:
@@ -159,14 +213,20 @@ def _piece(unit: Unit, schema: Schema, table: Any, kept: Any, num_input: int, fa
         kept = np.setdiff1d(kept, [f.index for f in more], assume_unique=True)
     faults = sorted([*faults, *more], key=lambda f: f.index)
     assert rows.num_rows == len(kept) == num_input - len(faults), "rows were lost in the conversion"
-    return Piece(num_input, kept, rows, faults, [f"{unit.path}, {place(f.index)}" for f in faults])
+    return Piece(
+        num_input,
+        kept,
+        rows,
+        faults,
+        [f"{unit.path}, {place(f.index)}" for f in faults],
+        lambda i: f"{unit.path}, {place(i)}",
+    )
 
 
-def _csv_head(path: Path, schema: Schema) -> tuple[int, tuple[str, ...]]:
+def _csv_head(path: Path, form: CsvFormat, wanted: Sequence[str]) -> tuple[int, tuple[str, ...]]:
     """Where the rows of a CSV file begin (in a plain file), and its column names."""
-    form = schema.csv
     if not form.header:
-        return 0, _checked_names(path, form.columns, schema, "csv.columns of the schema")
+        return 0, _checked_names(path, form.columns, wanted, "csv.columns of the schema")
     line = next(stream_blocks(path, 1), (1, b""))[1] if is_packed(str(path)) else range_block(path, 0, 1)
     line = line[: line.find(b"\n") + 1]
     if line.startswith(BOM):
@@ -177,26 +237,26 @@ def _csv_head(path: Path, schema: Schema) -> tuple[int, tuple[str, ...]]:
         names = csv_lines.split_header(line, form)
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         fail(path, 1, f"cannot be read as a header ({' '.join(str(error).split())}); mend it")
-    return len(line), _checked_names(path, tuple(names), schema, "the header")
+    return len(line), _checked_names(path, tuple(names), wanted, "the header")
 
 
-def _checked_names(path: Path, names: tuple[str, ...], schema: Schema, where: str) -> tuple[str, ...]:
-    if twice := [name for name in schema.sources if names.count(name) > 1]:
+def _checked_names(path: Path, names: tuple[str, ...], wanted: Sequence[str], where: str) -> tuple[str, ...]:
+    if twice := [name for name in wanted if names.count(name) > 1]:
         raise DataError(f"{path}: column {twice[0]!r} stands twice in {where}; rename one of the two")
-    if lacking := [name for name in schema.sources if name not in names]:
+    if lacking := [name for name in wanted if name not in names]:
         raise DataError(f"{path}: there is no column {lacking[0]!r} in {where}; {nearest(lacking[0], names)}")
     return names
 
 
-def _parquet_units(files: list[InputFile], schema: Schema) -> list[Unit]:
+def _parquet_units(files: list[InputFile], wanted: Sequence[str]) -> list[Unit]:
     units: list[Unit] = []
     kinds: dict[str, tuple[str, str]] = {}
     for i, file in enumerate(files):
         path = Path(file.path)
         with _parquet(path) as parquet:
             arrow = parquet.schema_arrow
-            _checked_names(path, tuple(arrow.names), schema, "the file")
-            for name in schema.sources:
+            _checked_names(path, tuple(arrow.names), wanted, "the file")
+            for name in wanted:
                 kind = _kind(arrow.field(name).type)
                 known, where = kinds.setdefault(name, (kind, file.path))
                 if "nothing" not in (kind, known) and kind != known:
@@ -228,20 +288,20 @@ def _kind(kind: Any) -> str:
     return str(kind)
 
 
-def _read_group(unit: Unit, schema: Schema, batch_rows: int) -> Iterator[Piece]:
+def _read_group(unit: Unit, schema: Schema, batch_rows: int, carried: Sequence[str]) -> Iterator[Piece]:
     path = Path(unit.path)
+    columns = list(dict.fromkeys([*schema.sources, *carried]))
     first = unit.first_row
     with _parquet(path) as parquet:
         wanted = parquet.metadata.row_group(unit.start).num_rows
         try:
-            batches = parquet.iter_batches(
-                batch_rows, row_groups=[unit.start], columns=schema.sources, use_threads=False
-            )
+            batches = parquet.iter_batches(batch_rows, row_groups=[unit.start], columns=columns, use_threads=False)
             for batch in batches:
                 table = pa.Table.from_batches([batch])
                 start = first
                 kept = np.arange(table.num_rows)
-                yield _piece(unit, schema, table, kept, table.num_rows, [], lambda i, n=start: f"row {n + i + 1}")
+                piece = _piece(unit, schema, table, kept, table.num_rows, [], lambda i, n=start: f"row {n + i + 1}")
+                yield _carry(piece, table, kept, carried)
                 first += table.num_rows
         except (pa.ArrowException, OSError) as error:
             raise _damaged(path, error) from error

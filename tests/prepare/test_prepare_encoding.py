@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recsys.errors import ConfigError, DataError
+from recsys.prepare import encoding
 from recsys.prepare.encoding import DenseEncoder, Encoding, SparseEncoder
 from recsys.prepare.numeric import transform
 from recsys.prepare.schema import CategoricalColumn, DenseColumn, parse_schema, read_schema
@@ -158,3 +159,23 @@ def test_schema_files(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("label: [")
     with pytest.raises(ConfigError, match=r"bad\.yaml: cannot be read as YAML"):
         read_schema(tmp_path / "bad.yaml")
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string()], ids=str)
+@pytest.mark.parametrize("collide", [False, True])
+def test_the_index_finds_what_a_search_finds(kind: Any, collide: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where every text has the same hash."""
+    if collide:
+        monkeypatch.setattr(encoding, "text_hashes", lambda array: np.zeros(len(array), np.uint64))
+    vocabulary = pa.array([7, -3, 12, 0, 5]).cast(kind)
+    values = pa.array([5, None, 0, 99, 7, 7, -3, None]).cast(kind)
+    index = encoding.VocabularyIndex(vocabulary)
+    assert index.positions(values).tolist() == [4, -1, 3, -1, 0, 0, 1, -1]
+    assert index.positions(values.slice(2, 3)).tolist() == [3, -1, 0]
+    assert encoding.VocabularyIndex(vocabulary.slice(0, 0)).positions(values).tolist() == [-1] * 8
+    assert index.positions(values.slice(0, 0)).tolist() == []
+
+
+def test_a_text_that_only_shares_a_hash_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "text_hashes", lambda array: np.zeros(len(array), np.uint64))
+    assert encoding.VocabularyIndex(pa.array(["a"])).positions(pa.array(["b", "a"])).tolist() == [-1, 0]
