@@ -20,9 +20,9 @@ FLOORS = (
     ("prepare",),
     ("models",),
     ("distributed",),
-    ("report", "train"),
+    ("report", "track", "train"),
     ("config",),
-    ("chains", "compare", "run"),
+    ("chains", "compare", "overview", "run"),
 )
 # The engine orders work of any kind: it may know that a user errs, but no recommender.
 KNOWN_TO = {"schedule": {"errors", "schedule"}}

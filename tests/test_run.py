@@ -57,6 +57,8 @@ def test_erase6_end_to_end(start: Start, tmp_path: Path, capsys: pytest.CaptureF
         "curve.csv",
         "learning_curve.png",
         "config.yaml",
+        "test_predictions.npz",
+        "baseline_predictions.npz",
     }
     raw = json.loads((folder / "report.json").read_text())
     assert set(raw["baseline"]) == set(raw["erase"]) == SIDE

@@ -163,7 +163,7 @@ def analyse(plan: Plan, finished: Mapping[Key, Finished], margin: float) -> Comp
         against = _collect(plan, finished, label)
         qualities.append(_quality(plan, reports, label, against.calibration, design))
         if label != plan.reference:
-            gaps.append(_gap(label, against.gap, design, margin))
+            gaps.append(make_gap(label, against.gap, design, margin))
     first = finished[plan.cells[0].key]
     return Comparison(
         reference=plan.reference,
@@ -181,8 +181,8 @@ def analyse(plan: Plan, finished: Mapping[Key, Finished], margin: float) -> Comp
 
 
 @dataclass(frozen=True)
-class _Sample:
-    """K x N values and the K row variances of their fold means."""
+class Sample:
+    """K x N values and the K row variances of their fold means, as ``rows.over_seeds`` gives them."""
 
     values: list[list[float]]
     row_variances: list[float]
@@ -196,13 +196,13 @@ class _Sample:
 
 @dataclass(frozen=True)
 class _Collected:
-    gap: _Sample
-    calibration: _Sample
+    gap: Sample
+    calibration: Sample
 
 
 def _collect(plan: Plan, finished: Mapping[Key, Finished], label: str) -> _Collected:
     """Statistics of an experiment's rows; one fold's predictions are in memory at a time."""
-    gaps, calibrations = _Sample([], []), _Sample([], [])
+    gaps, calibrations = Sample([], []), Sample([], [])
     for fold in range(plan.num_folds):
         pairs = [_read_pair(plan, finished, label, fold, index) for index in range(plan.num_seeds)]
         for sample, statistic in ((gaps, rows.gap_percent), (calibrations, rows.calibration)):
@@ -222,7 +222,7 @@ def _read_pair(
 
 
 def _quality(
-    plan: Plan, reports: Mapping[Key, ModelReport], label: str, calibration: _Sample, design: Design
+    plan: Plan, reports: Mapping[Key, ModelReport], label: str, calibration: Sample, design: Design
 ) -> Quality:
     own = [report for key, report in reports.items() if key[0] == label]
     nes = np.array(
@@ -240,7 +240,8 @@ def _quality(
     )
 
 
-def _gap(label: str, sample: _Sample, design: Design, margin: float) -> Gap:
+def make_gap(label: str, sample: Sample, design: Design, margin: float) -> Gap:
+    """Estimate, interval, components and verdict of an experiment's K x N gaps."""
     found, parts = sample.estimate(design.rows), sample.components()
     word = judge(found, margin)
     needed = runs_to_resolve(parts, found.mean, design, margin) if word is Word.OPEN else None

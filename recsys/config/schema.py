@@ -167,3 +167,4 @@ class RootSchema:
     schedule: ScheduleSchema = field(default_factory=ScheduleSchema)
     trainer: TrainerSchema = field(default_factory=TrainerSchema)
     metrics: MetricsSchema = field(default_factory=MetricsSchema)
+    trackers: list[str] = MISSING
