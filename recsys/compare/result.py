@@ -141,6 +141,32 @@ class Comparison:
         """Plain values; keys are the attributes' names."""
         return asdict(self)
 
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Comparison:
+        """Read what ``to_dict`` gave, also after JSON made lists of its tuples.
+
+        Raises:
+            ValueError, KeyError, TypeError: something is missing or of another shape.
+        """
+        qualities = [
+            Quality(**{**q, "ne": Spread(**q["ne"]), "calibration_interval": _pair(q["calibration_interval"])})
+            for q in raw["qualities"]
+        ]
+        gaps = [
+            Gap(
+                **{
+                    **g,
+                    "interval": _pair(g["interval"]),
+                    "wide_interval": g["wide_interval"] and _pair(g["wide_interval"]),
+                    "verdict": Verdict(Word(g["verdict"]["word"]), g["verdict"]["sentence"]),
+                }
+            )
+            for g in raw["gaps"]
+        ]
+        twins = [(str(a), str(b), float(difference)) for a, b, difference in raw["twins"]]
+        runs = [Run(**run) for run in raw["runs"]]
+        return cls(**{**raw, "qualities": qualities, "gaps": gaps, "twins": twins, "runs": runs})
+
 
 def analyse(plan: Plan, finished: Mapping[Key, Finished], margin: float) -> Comparison:
     """All figures but the speeds.
@@ -178,6 +204,11 @@ def analyse(plan: Plan, finished: Mapping[Key, Finished], margin: float) -> Comp
         environment=RunRecord(first.folder).report.environment,
         notes=_notes(plan),
     )
+
+
+def _pair(values: Sequence[float]) -> tuple[float, float]:
+    low, high = values
+    return float(low), float(high)
 
 
 @dataclass(frozen=True)
