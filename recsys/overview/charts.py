@@ -98,7 +98,8 @@ def pareto_front(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def gaps(found: Sequence[PairedGap], name: str) -> Drawing:
     """A gap with its interval a line, each replicate a dot, the margin of equivalence behind them."""
-    rows, dots = [], []
+    rows: list[dict[str, Any]] = []
+    dots: list[dict[str, Any]] = []
     for number, pair in enumerate(found):
         gap, line = pair.gap, f"{number} {pair.gap.label}"
         wide = gap.wide_interval or gap.interval
@@ -237,7 +238,7 @@ def timeline(spans: Sequence[tuple[str, float, float, int]], end_us: float, name
         title: the schedule and its time.
     """
     phases = {"F": "forward", "B": "backward", "U": "update"}
-    data = []
+    data: list[dict[str, Any]] = []
     for op, start, duration, stream in spans:
         part = op[2:].split("@")[0]
         phase = phases.get(op[:1], "other")

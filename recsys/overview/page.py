@@ -94,7 +94,7 @@ def _cards(found: Gathered, entries: Sequence[Entry], gaps: Sequence[PairedGap])
     timed = [e for e in entries if e.speedup is not None and e.side == "erase"]
     if timed:
         fastest = max(timed, key=lambda e: e.speedup or 0.0)
-        cards["most speed"] = (f"{fastest.speedup:.2f} ×", f"{fastest.label}, over its baseline")
+        cards["most speed"] = (f"{fastest.speedup:.2f} times", f"{fastest.label}, over its baseline")
     if gaps:
         least = min(gaps, key=lambda pair: pair.gap.mean).gap
         cards["lowest NE gap"] = (f"{least.mean:+.3f} %", f"{least.label}: {least.verdict.word}")
