@@ -14,7 +14,9 @@ import pytest
 
 from recsys import run as module
 from recsys.errors import ConfigError
+from recsys.metrics import compute_metrics
 from recsys.report import RunRecord, RunReport
+from recsys.report.predictions import Predictions
 from recsys.run import baseline_config, run
 from recsys.train import loop
 from recsys.train.timing import Timing
@@ -76,6 +78,11 @@ def test_erase6_end_to_end(start: Start, tmp_path: Path, capsys: pytest.CaptureF
     record = RunRecord(folder)
     assert record.config["model"]["detach"] == "all"
     assert record.report == report and [p.rows for p in record.curve.erase] == [64, 192]
+    assert all(set(point.heads) == SIX for point in record.curve.erase)
+    for side, name in (("baseline", "baseline_predictions.npz"), ("erase", "test_predictions.npz")):
+        found = Predictions.read(folder / name)
+        metrics = compute_metrics(found.logits, found.labels, found.weights)
+        assert metrics.ne == pytest.approx(raw[side]["ne"]) and metrics.rows == 100
     shown = capsys.readouterr().out
     assert "baseline6 (sequential)" in shown and f"written to {folder}" in shown
 

@@ -31,7 +31,7 @@ def write_made_up_run(
     for side, spread in (("baseline", 0.3), ("erase", noise)):
         logits = (truth + rng.normal(0, spread, ROWS)).astype(np.float32)
         sides[side] = Predictions(logits, labels, np.ones(ROWS, np.float32))
-    heads = {part: 0.9 for part in detach}
+    heads = dict.fromkeys(detach, 0.9)
     report = RunReport(
         baseline=_model(sides["baseline"], f"base{seed}", seed, 1000.0, {}),
         erase=_model(sides["erase"], f"{name}{seed}", seed, 1100.0 + 10 * len(detach), heads),

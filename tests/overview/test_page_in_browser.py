@@ -1,4 +1,4 @@
-"""The page in a real browser. Needs Chromium; without one these tests fail, they never skip (see scripts/browser.py)."""
+"""The page in a real browser. Without a Chromium these tests fail, they never skip (see scripts/browser.py)."""
 
 from __future__ import annotations
 
