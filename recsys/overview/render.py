@@ -69,7 +69,7 @@ def svg(spec: dict[str, Any]) -> str:
 def _vega() -> str:
     import vl_convert
 
-    return str(vl_convert.javascript_bundle(None))
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
 
 
 def _inside_script(text: str) -> str:

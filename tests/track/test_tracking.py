@@ -13,7 +13,7 @@ from recsys.errors import ConfigError, NonFiniteError
 from recsys.run import run, train_model
 from recsys.track import check_names, open_tracking
 from recsys.track.tracking import flatten
-from recsys.train import loop
+from recsys.train.finite import FiniteGuard
 from tests.reference.tiny_run import tiny_config
 
 TWO = tuple(f"~model.archs.{name}" for name in ("mlp", "wukong", "attention", "masknet"))  # leaves cross and dot
@@ -74,7 +74,7 @@ def test_a_failed_run_is_marked(tracked: Store, monkeypatch: pytest.MonkeyPatch,
     def fail(*_: object) -> None:
         raise NonFiniteError("NaN")
 
-    monkeypatch.setattr(loop.FiniteGuard, "update", fail)
+    monkeypatch.setattr(FiniteGuard, "update", fail)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tracked[0] / 'store' / 'mlflow.db'}")
     cfg = tiny_config("+experiment=dlrm", "trackers=[mlflow,tensorboard]")
     with pytest.raises(NonFiniteError):
