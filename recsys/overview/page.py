@@ -70,16 +70,12 @@ def make_page(found: Gathered, margin: float) -> Page:
     sections = [
         _pareto(found, entries),
         _gaps(gaps, [*remarks, *(note for _, c in found.comparisons for note in c.notes)]),
-        *(
-            [Section("figures", "Figures on the test rows", shown=[tables.quality(entries)], wide=True)]
-            if entries
-            else []
-        ),
+        _figures(entries, gaps),
         _learning(entries),
         _heads(entries),
         _calibration(entries),
-        _timeline(found),
         _differences(entries),
+        _timeline(found),
         _environment(found, entries),
     ]
     title = " · ".join(dict.fromkeys(e.experiment for e in entries if e.side == "erase")) or "Schedules"
@@ -130,8 +126,9 @@ def _pareto(found: Gathered, entries: Sequence[Entry]) -> Section:
         )
     else:
         section.text.append(
-            "Down and to the right is better; the dashed line joins what nothing beats in both. Speeds of two runs are "
-            "comparable only if the machine was as free; the column speed, over the baseline timed in turn, always is."
+            "Down and to the right is better; the dashed line joins what nothing beats in both. Speed is over the "
+            "baseline that took turns with the model, so that it does not depend on how free the machine was; rows/s, "
+            "under the pointer and in the table, do."
         )
     return section
 
@@ -151,7 +148,14 @@ def _gaps(gaps: Sequence[PairedGap], remarks: Sequence[str]) -> Section:
         f"Each against the baseline on the same test rows; lines are 95 % intervals, small dots single pairs, the band "
         f"the margin of {max(pair.margin for pair in gaps):g} % inside which a gap does not matter.",
     )
-    section.shown = [tables.gaps(gaps)]
+    return section
+
+
+def _figures(entries: Sequence[Entry], gaps: Sequence[PairedGap]) -> Section:
+    section = Section("figures", "Figures on the test rows", wide=True)
+    section.shown = [*([tables.gaps(gaps)] if gaps else []), *([tables.quality(entries)] if entries else [])]
+    if not section.shown:
+        section.text = ["No run and no comparison lies in these folders."]
     return section
 
 

@@ -83,7 +83,7 @@ def test_charts_follow_the_system_from_light_to_dark(browser: Browser, page: Pag
     path = tmp_path / "report.html"
     path.write_text(html(page), encoding="utf-8")
     visit = Visit(browser, path, 1280, "light")
-    colour = "getComputedStyle(document.querySelector('#chart-gaps .role-axis-label text')).fill"
+    colour = "getComputedStyle(document.querySelector('#chart-pareto-0 .role-axis-label text')).fill"
     light = visit.page.evaluate(colour)
     visit.page.emulate_media(color_scheme="dark")
     visit.page.wait_for_function(f"{colour} !== '{light}'")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from recsys.overview.charts import pareto_front
+from recsys.overview.charts import pareto, pareto_front
 from recsys.overview.gather import gather
 from recsys.overview.page import Page, make_page
 from recsys.overview.render import html, markdown, write_page
@@ -29,8 +30,8 @@ def test_every_part_of_the_page_is_there(page: Page) -> None:
         "learning": ["learning-curves"],
         "heads": ["head-curves"],
         "calibration": ["calibration"],
-        "timeline": ["timeline-0-0", "bench-bench-proxy"],
         "config": [],
+        "timeline": ["timeline-0-0", "bench-bench-proxy"],
         "environment": [],
     }
     by_name = {section.name: section for section in page.sections}
@@ -85,6 +86,16 @@ def test_a_trace_alone_is_a_page(tmp_path: Path) -> None:
     )
 
 
+def test_speed_is_the_baselines_where_all_took_turns_with_one() -> None:
+    points: list[dict[str, Any]] = [
+        {"model": "a", "ne": 0.8, "sd": None, "rows_per_s": 900.0, "speedup": 1.2, "runs": 1},
+        {"model": "b", "ne": 0.9, "sd": None, "rows_per_s": 1000.0, "speedup": 1.1, "runs": 1},
+    ]
+    assert "times the baseline" in json.dumps(pareto(points, ["a", "b"], "p").spec)
+    points[1]["speedup"] = None
+    assert "train rows/s" in json.dumps(pareto(points, ["a", "b"], "p").spec["layer"][0]["encoding"]["x"])
+
+
 def test_pareto_front_keeps_what_nothing_beats_in_both() -> None:
-    points = [{"rows_per_s": s, "ne": n} for s, n in ((1, 0.5), (2, 0.6), (2, 0.7), (3, 0.65), (1.5, 0.66))]
-    assert [(p["rows_per_s"], p["ne"]) for p in pareto_front(points)] == [(1, 0.5), (2, 0.6), (3, 0.65)]
+    points = [{"speed": s, "ne": n} for s, n in ((1, 0.5), (2, 0.6), (2, 0.7), (3, 0.65), (1.5, 0.66))]
+    assert [(p["speed"], p["ne"]) for p in pareto_front(points)] == [(1, 0.5), (2, 0.6), (3, 0.65)]
