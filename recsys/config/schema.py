@@ -152,6 +152,7 @@ class ChainRootSchema:
     optim: OptimSchema = field(default_factory=OptimSchema)
     schedule: ScheduleSchema = field(default_factory=ScheduleSchema)
     trainer: ChainTrainerSchema = field(default_factory=ChainTrainerSchema)
+    trackers: list[str] = MISSING
 
 
 @dataclass

@@ -43,7 +43,7 @@ class Tracking:
 
         def tell(point: CurvePoint) -> None:
             found = {"": point.ne, **{f"_{name}": ne for name, ne in point.heads.items()}}
-            self._metrics({f"{side}/valid_ne{name}": ne for name, ne in found.items()}, point.rows)
+            self.log({f"{side}/valid_ne{name}": ne for name, ne in found.items()}, point.rows)
 
         return tell
 
@@ -60,15 +60,20 @@ class Tracking:
             names = ("ne", "logloss", "auc", "calibration", "rows_per_s", "peak_memory_bytes")
             figures = {f"{side}/test_{name}": getattr(model, name) for name in names}
             figures |= {f"{side}/test_ne_{name}": ne for name, ne in model.heads.items()}
-            self._metrics(figures, rows[side])
+            self.log(figures, rows[side])
         gap = {"ne_gap_percent": report.ne_gap_percent, "speedup": report.speedup.median if report.speedup else None}
         if len(report.sides) > 1:
-            self._metrics(gap, rows["erase"])
+            self.log(gap, rows["erase"])
+        self.keep_files(folder)
+
+    def keep_files(self, folder: Path) -> None:
+        """Hand the finished files of a run's folder over."""
         for path in sorted(p for p in folder.iterdir() if p.suffix in _SHOWN):
             for tracker in self._trackers:
                 tracker.log_artifact(path)
 
-    def _metrics(self, values: Mapping[str, float | None], rows: int) -> None:
+    def log(self, values: Mapping[str, float | None], rows: int) -> None:
+        """A point of each curve that is defined, at ``rows`` training rows."""
         defined = {name: float(v) for name, v in values.items() if v is not None and math.isfinite(v)}
         for tracker in self._trackers if defined else ():
             tracker.log_metrics(defined, rows)
