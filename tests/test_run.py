@@ -125,8 +125,12 @@ def test_a_damaged_cache_is_told_and_trained_again(
     start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = start("+experiment=dlrm")
-    (path,) = (tmp_path / "cache" / "baselines").iterdir()
-    intact = path.read_text()
+    (path,) = (tmp_path / "cache" / "baselines").glob("*.json")
+    intact, predictions = path.read_text(), path.with_suffix(".npz").read_bytes()
+    assert module._read_trial(path) is not None
+    path.with_suffix(".npz").write_bytes(predictions[:100])
+    assert module._read_trial(path) is None and "damaged" in capsys.readouterr().out
+    path.with_suffix(".npz").write_bytes(predictions)
     for damage in ("{", "null", "[]", '{"report": {}, "curve": []}', intact.replace(path.stem, "0" * 16)):
         path.write_text(damage)
         assert module._read_trial(path) is None, damage
@@ -205,9 +209,8 @@ def test_the_curve_marks_where_the_reported_state_was(start: Start, monkeypatch:
     curves: list[Any] = []
     monkeypatch.setattr(module, "write_run", lambda folder, report, curve: curves.append(curve))
     scripted = iter((0.9, 0.8, 0.7, 0.9))  # the baseline is best in the end, the experiment is not
-    monkeypatch.setattr(
-        loop, "evaluate", lambda *_: SimpleNamespace(compute=lambda: SimpleNamespace(ne=next(scripted)))
-    )
+    found = SimpleNamespace(compute=lambda: SimpleNamespace(ne=next(scripted)), heads_ne=dict)
+    monkeypatch.setattr(loop, "evaluate", lambda *_: found)
     start("+experiment=dlrm", "model.skip_tokens=true", "model.embedding_grad_from=interaction")
     (curve,) = curves
     assert [[(p.rows, p.ne) for p in side] for side in (curve.baseline, curve.erase)] == [
