@@ -1,7 +1,7 @@
 # Two commands on a fresh machine: `make demo`, `make test`. Needs Linux, Python 3.11 to 3.13 and make.
 #   PYTHON=python3.12   the interpreter .venv is made with
 #   DEVICE=cpu|cuda     the packages to install; remembered, and else chosen by whether an NVIDIA driver answers
-#   ARGS="..."          further arguments of train.py or pytest
+#   ARGS="..."          further arguments of train.py, pytest or the report
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -11,6 +11,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 DEVICE ?=
 ARGS ?=
+RUNS ?= runs
+OUT ?= runs/report
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -29,7 +31,7 @@ endif
 $(INSTALLED): pyproject.toml scripts/install.py recsys/versions.py
 	@$(PYTHON) scripts/install.py $(if $(DEVICE),--device $(DEVICE))
 
-.PHONY: help install demo train test test-gpu check format doctor clean
+.PHONY: help install demo train test test-gpu check format doctor clean report browser
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -43,14 +45,20 @@ demo: $(INSTALLED) ## train six sub-architectures with ERASE on synthetic data a
 train: $(INSTALLED) ## train.py with arguments of your own: make train ARGS="+experiment=dcnv2 --help"
 	$(PY) train.py $(ARGS)
 
-test: $(INSTALLED) ## all tests
+report: $(INSTALLED) ## one page over runs, sweeps, comparisons: make report RUNS="runs multirun/DIR"; OUT=DIR
+	$(PY) -m scripts.report $(RUNS) --out $(OUT) $(ARGS)
+
+browser: $(INSTALLED) ## install Chromium for the tests of the report's page, where there is none
+	@$(PY) scripts/browser.py
+
+test: $(INSTALLED) browser ## all tests
 	$(PYTEST) $(WORKERS) $(ARGS)
 
 # pytest's status 5 means that no test carries the marker.
 test-gpu: $(INSTALLED) ## the tests that need a GPU; they say so where there is none
 	$(PYTEST) -m gpu $(ARGS) || [ $$? -eq 5 ]
 
-check: $(INSTALLED) ## what CI runs: format, lint, types, tests
+check: $(INSTALLED) browser ## what CI runs: format, lint, types, tests
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy

@@ -6,7 +6,7 @@ import copy
 import gc
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -31,15 +31,8 @@ from recsys.report import (
     write_run,
 )
 from recsys.report.atomic import write_atomic
-from recsys.report.predictions import PREDICTIONS_NPZ, Predictions
-from recsys.serve.model_files import (
-    WEIGHTS,
-    forget,
-    place_weights,
-    require_safetensors,
-    write_model_files,
-    write_weights,
-)
+from recsys.report.predictions import BASELINE_PREDICTIONS_NPZ, PREDICTIONS_NPZ, Predictions
+from recsys.track import Tracking, open_tracking
 from recsys.train.evaluator import evaluate
 from recsys.train.loop import Fit, LoopConfig
 from recsys.train.timing import Timing, time_interleaved
@@ -51,11 +44,13 @@ class Trial:
 
     Attributes:
         best_rows: training rows that the reported state had seen.
+        predictions: of the test rows.
     """
 
     report: ModelReport
     curve: list[CurvePoint]
     best_rows: int
+    predictions: Predictions
     from_cache: bool = False
 
 
@@ -93,15 +88,21 @@ def run(cfg: Config, folder: Path) -> RunReport:
     check_config(cfg)
     device = build_device(cfg["trainer"]["device"])
     build_autocast(cfg, device)  # a wrong precision should not wait for the data
-    if cfg["trainer"]["save_model"]:
-        require_safetensors()
+    with open_tracking(cfg, folder) as tracking:
+        report = _run(cfg, folder, device, tracking)
+    if not cfg["trainer"]["quiet"]:
+        print_report(report)
+        print(f"written to {folder}")
+    return report
+
+
+def _run(cfg: Config, folder: Path, device: torch.device, tracking: Tracking) -> RunReport:
     data = build_data(cfg)
     base_cfg = baseline_config(cfg, device)
     erase_hash, base_hash = (fingerprint(c, data.fingerprint, device) for c in (cfg, base_cfg))
-    forget(folder)
     same = erase_hash == base_hash
-    baseline = _cached_or_trained(base_cfg, data, device, base_hash, folder / WEIGHTS["erase" if same else "baseline"])
-    erase = baseline if same else _train(cfg, data, device, erase_hash, folder / WEIGHTS["erase"])
+    baseline = _cached_or_trained(base_cfg, data, device, base_hash, tracking.on_point("erase" if same else "baseline"))
+    erase = baseline if same else _train(cfg, data, device, erase_hash, tracking.on_point("erase"))
     timing = time_models([cfg] if same else [base_cfg, cfg], data, device)
     report = replace(
         _join(base_cfg, cfg, baseline, erase, data, device),
@@ -111,12 +112,11 @@ def run(cfg: Config, folder: Path) -> RunReport:
     )
     folder.mkdir(parents=True, exist_ok=True)
     _write_config(cfg, folder)
-    if cfg["trainer"]["save_model"]:
-        write_model_files(folder, data, {"erase": cfg} if same else {"erase": cfg, "baseline": base_cfg})
+    erase.predictions.write(folder / PREDICTIONS_NPZ)
+    if not same:
+        baseline.predictions.write(folder / BASELINE_PREDICTIONS_NPZ)
     write_run(folder, report, _curve(baseline, erase))
-    if not cfg["trainer"]["quiet"]:
-        print_report(report)
-        print(f"written to {folder}")
+    tracking.on_report(report, {"baseline": baseline.best_rows, "erase": erase.best_rows}, folder)
     return report
 
 
@@ -136,19 +136,16 @@ def train_model(cfg: Config, folder: Path, data: DataSplits | None = None) -> Ru
     """
     check_config(cfg)
     device = build_device(cfg["trainer"]["device"])
-    if cfg["trainer"]["save_model"]:
-        require_safetensors()
     data = build_data(cfg) if data is None else data
-    forget(folder)
-    config_hash = fingerprint(cfg, data.fingerprint, device)
-    trial, predictions = _train_and_predict(cfg, data, device, config_hash, folder / WEIGHTS["erase"])
-    report = _join(cfg, cfg, trial, trial, data, device)
-    folder.mkdir(parents=True, exist_ok=True)
-    _write_config(cfg, folder)
-    predictions.write(folder / PREDICTIONS_NPZ)
-    if cfg["trainer"]["save_model"]:
-        write_model_files(folder, data, {"erase": cfg})
-    write_run(folder, report, _curve(trial, trial))
+    with open_tracking(cfg, folder) as tracking:
+        config_hash = fingerprint(cfg, data.fingerprint, device)
+        trial = _train(cfg, data, device, config_hash, tracking.on_point("erase"))
+        report = _join(cfg, cfg, trial, trial, data, device)
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_config(cfg, folder)
+        trial.predictions.write(folder / PREDICTIONS_NPZ)
+        write_run(folder, report, _curve(trial, trial))
+        tracking.on_report(report, {"erase": trial.best_rows}, folder)
     return report
 
 
@@ -182,18 +179,21 @@ def _curve(baseline: Trial, erase: Trial) -> LearningCurve:
     )
 
 
-def _cached_or_trained(cfg: Config, data: DataSplits, device: torch.device, config_hash: str, weights: Path) -> Trial:
+OnPoint = Callable[[CurvePoint], None]
+
+
+def _cached_or_trained(
+    cfg: Config, data: DataSplits, device: torch.device, config_hash: str, on_point: OnPoint
+) -> Trial:
     path = _baselines(Path(cfg["trainer"]["cache_dir"])) / f"{config_hash}.json"
-    kept, save = path.with_suffix(".safetensors"), cfg["trainer"]["save_model"]
-    trial = None
-    if cfg["trainer"]["reuse_baseline"] and path.exists() and (kept.exists() or not save):
-        trial = _read_trial(path)
-    if trial is None:
-        trial = _train(cfg, data, device, config_hash, kept)
-        write_atomic(path, json.dumps(asdict(trial)) + "\n")
-    if save:
-        weights.parent.mkdir(parents=True, exist_ok=True)
-        place_weights(kept, weights)
+    if cfg["trainer"]["reuse_baseline"] and path.exists() and (cached := _read_trial(path)) is not None:
+        for point in cached.curve:
+            on_point(point)
+        return cached
+    trial = _train(cfg, data, device, config_hash, on_point)
+    trial.predictions.write(path.with_suffix(".npz"))
+    plain = {"report": asdict(trial.report), "curve": [asdict(p) for p in trial.curve], "best_rows": trial.best_rows}
+    write_atomic(path, json.dumps(plain) + "\n")
     return trial
 
 
@@ -212,20 +212,14 @@ def _read_trial(path: Path) -> Trial | None:
         report, curve = ModelReport.from_dict(raw["report"]), [CurvePoint(**p) for p in raw["curve"]]
         if report.config_hash != path.stem:
             raise ValueError("of another fingerprint")
-        return Trial(report, curve, raw["best_rows"], from_cache=True)
+        predictions = Predictions.read(path.with_suffix(".npz"))
+        return Trial(report, curve, raw["best_rows"], predictions, from_cache=True)
     except (ValueError, KeyError, TypeError):
         print(f"{path}: damaged; the baseline is trained again", flush=True)
         return None
 
 
-def _train(cfg: Config, data: DataSplits, device: torch.device, config_hash: str, weights: Path) -> Trial:
-    return _train_and_predict(cfg, data, device, config_hash, weights)[0]
-
-
-def _train_and_predict(
-    cfg: Config, data: DataSplits, device: torch.device, config_hash: str, weights: Path
-) -> tuple[Trial, Predictions]:
-    """Train and evaluate; with ``trainer.save_model`` the reported state goes to ``weights``."""
+def _train(cfg: Config, data: DataSplits, device: torch.device, config_hash: str, on_point: OnPoint) -> Trial:
     trainer = cfg["trainer"]
     gc.collect()
     reset_peak_memory(device)
@@ -234,10 +228,8 @@ def _train_and_predict(
     own = {k: trainer[k] for k in ("epochs", "evals_per_epoch", "keep_best", "patience", "quiet")}
     loop = LoopConfig(**own, window_rows=cfg["metrics"]["window_rows"])
     autocast = build_autocast(cfg, device)
-    fitted = Fit(model, stepper, data, device, loop, autocast).run(cfg["name"])
+    fitted = Fit(model, stepper, data, device, loop, autocast, on_point).run(cfg["name"])
     peak = peak_memory_bytes(device)
-    if trainer["save_model"]:
-        write_weights(weights, model.state_dict())
     test = evaluate(model, data.test, device, autocast)
     report = ModelReport.from_metrics(
         test.compute(),
@@ -247,7 +239,7 @@ def _train_and_predict(
         config_hash=config_hash,
         heads=test.compute_heads(),
     )
-    return Trial(report, fitted.curve, fitted.best_rows), Predictions(*test.predictions())
+    return Trial(report, fitted.curve, fitted.best_rows, Predictions(*test.predictions()))
 
 
 def time_models(cfgs: Sequence[Config], data: DataSplits, device: torch.device) -> Timing:

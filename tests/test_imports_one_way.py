@@ -20,10 +20,10 @@ FLOORS = (
     ("prepare",),
     ("models",),
     ("distributed",),
-    ("report", "train"),
+    ("report", "track", "train"),
     ("config",),
     ("serve",),
-    ("chains", "compare", "run"),
+    ("chains", "compare", "overview", "run"),
 )
 # The engine orders work of any kind: it may know that a user errs, but no recommender.
 KNOWN_TO = {"schedule": {"errors", "schedule"}}

@@ -14,7 +14,9 @@ import pytest
 
 from recsys import run as module
 from recsys.errors import ConfigError
+from recsys.metrics import compute_metrics
 from recsys.report import RunRecord, RunReport
+from recsys.report.predictions import Predictions
 from recsys.run import baseline_config, run
 from recsys.train import loop
 from recsys.train.timing import Timing
@@ -61,6 +63,8 @@ def test_erase6_end_to_end(start: Start, tmp_path: Path, capsys: pytest.CaptureF
         "model.json",
         "model.safetensors",
         "baseline.safetensors",
+        "test_predictions.npz",
+        "baseline_predictions.npz",
     }
     raw = json.loads((folder / "report.json").read_text())
     assert set(raw["baseline"]) == set(raw["erase"]) == SIDE
@@ -78,6 +82,11 @@ def test_erase6_end_to_end(start: Start, tmp_path: Path, capsys: pytest.CaptureF
     record = RunRecord(folder)
     assert record.config["model"]["detach"] == "all"
     assert record.report == report and [p.rows for p in record.curve.erase] == [64, 192]
+    assert all(set(point.heads) == SIX for point in record.curve.erase)
+    for side, name in (("baseline", "baseline_predictions.npz"), ("erase", "test_predictions.npz")):
+        found = Predictions.read(folder / name)
+        metrics = compute_metrics(found.logits, found.labels, found.weights)
+        assert metrics.ne == pytest.approx(raw[side]["ne"]) and metrics.rows == 100
     shown = capsys.readouterr().out
     assert "baseline6 (sequential)" in shown and f"written to {folder}" in shown
 
@@ -121,7 +130,11 @@ def test_a_damaged_cache_is_told_and_trained_again(
 ) -> None:
     first = start("+experiment=dlrm")
     (path,) = (tmp_path / "cache" / "baselines").glob("*.json")
-    intact = path.read_text()
+    intact, predictions = path.read_text(), path.with_suffix(".npz").read_bytes()
+    assert module._read_trial(path) is not None
+    path.with_suffix(".npz").write_bytes(predictions[:100])
+    assert module._read_trial(path) is None and "damaged" in capsys.readouterr().out
+    path.with_suffix(".npz").write_bytes(predictions)
     for damage in ("{", "null", "[]", '{"report": {}, "curve": []}', intact.replace(path.stem, "0" * 16)):
         path.write_text(damage)
         assert module._read_trial(path) is None, damage
@@ -200,9 +213,8 @@ def test_the_curve_marks_where_the_reported_state_was(start: Start, monkeypatch:
     curves: list[Any] = []
     monkeypatch.setattr(module, "write_run", lambda folder, report, curve: curves.append(curve))
     scripted = iter((0.9, 0.8, 0.7, 0.9))  # the baseline is best in the end, the experiment is not
-    monkeypatch.setattr(
-        loop, "evaluate", lambda *_: SimpleNamespace(compute=lambda: SimpleNamespace(ne=next(scripted)))
-    )
+    found = SimpleNamespace(compute=lambda: SimpleNamespace(ne=next(scripted)), heads_ne=dict)
+    monkeypatch.setattr(loop, "evaluate", lambda *_: found)
     start("+experiment=dlrm", "model.skip_tokens=true", "model.embedding_grad_from=interaction")
     (curve,) = curves
     assert [[(p.rows, p.ne) for p in side] for side in (curve.baseline, curve.erase)] == [

@@ -24,6 +24,7 @@ from recsys.metrics import peak_memory_bytes, reset_peak_memory
 from recsys.report import Speedup, describe_environment
 from recsys.report.atomic import write_atomic
 from recsys.schedule.infer import infer
+from recsys.track import open_tracking
 from recsys.train.finite import FiniteGuard
 from recsys.train.stepper import Stepper
 
@@ -44,6 +45,22 @@ def run_chain(cfg: Config, folder: Path) -> ChainReport:
     Raises:
         UserError: anything that the person who ran it can mend.
     """
+    with open_tracking(cfg, folder) as tracking:
+        report = _run(cfg, folder)
+        rows = cfg["trainer"]["epochs"] * cfg["chain"]["train_rows"]
+        for name, side in (("baseline", report.baseline), ("erase", report.erase)):
+            scores = {f"_{part}": score for part, score in side.heads.items()} | {"": side.score}
+            tracking.log({f"{name}/test_loss{part}": score.loss for part, score in scores.items()}, rows)
+            tracking.log({f"{name}/test_accuracy{part}": score.accuracy for part, score in scores.items()}, rows)
+            tracking.log({f"{name}/rows_per_s": side.rows_per_s}, rows)
+        tracking.keep_files(folder)
+    if not cfg["trainer"]["quiet"]:
+        report.show()
+        print(f"written to {folder}")
+    return report
+
+
+def _run(cfg: Config, folder: Path) -> ChainReport:
     device = build_device(cfg["trainer"]["device"])
     build_autocast(cfg, device)  # a wrong precision should not wait for the data
     chain = build_target(cfg["chain"], "chain")
@@ -61,9 +78,6 @@ def run_chain(cfg: Config, folder: Path) -> ChainReport:
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(cfg)))
     report.write(folder)
-    if not cfg["trainer"]["quiet"]:
-        report.show()
-        print(f"written to {folder}")
     return report
 
 

@@ -141,6 +141,32 @@ class Comparison:
         """Plain values; keys are the attributes' names."""
         return asdict(self)
 
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Comparison:
+        """Read what ``to_dict`` gave, also after JSON made lists of its tuples.
+
+        Raises:
+            ValueError, KeyError, TypeError: something is missing or of another shape.
+        """
+        qualities = [
+            Quality(**{**q, "ne": Spread(**q["ne"]), "calibration_interval": _pair(q["calibration_interval"])})
+            for q in raw["qualities"]
+        ]
+        gaps = [
+            Gap(
+                **{
+                    **g,
+                    "interval": _pair(g["interval"]),
+                    "wide_interval": g["wide_interval"] and _pair(g["wide_interval"]),
+                    "verdict": Verdict(Word(g["verdict"]["word"]), g["verdict"]["sentence"]),
+                }
+            )
+            for g in raw["gaps"]
+        ]
+        twins = [(str(a), str(b), float(difference)) for a, b, difference in raw["twins"]]
+        runs = [Run(**run) for run in raw["runs"]]
+        return cls(**{**raw, "qualities": qualities, "gaps": gaps, "twins": twins, "runs": runs})
+
 
 def analyse(plan: Plan, finished: Mapping[Key, Finished], margin: float) -> Comparison:
     """All figures but the speeds.
@@ -163,7 +189,7 @@ def analyse(plan: Plan, finished: Mapping[Key, Finished], margin: float) -> Comp
         against = _collect(plan, finished, label)
         qualities.append(_quality(plan, reports, label, against.calibration, design))
         if label != plan.reference:
-            gaps.append(_gap(label, against.gap, design, margin))
+            gaps.append(make_gap(label, against.gap, design, margin))
     first = finished[plan.cells[0].key]
     return Comparison(
         reference=plan.reference,
@@ -180,9 +206,14 @@ def analyse(plan: Plan, finished: Mapping[Key, Finished], margin: float) -> Comp
     )
 
 
+def _pair(values: Sequence[float]) -> tuple[float, float]:
+    low, high = values
+    return float(low), float(high)
+
+
 @dataclass(frozen=True)
-class _Sample:
-    """K x N values and the K row variances of their fold means."""
+class Sample:
+    """K x N values and the K row variances of their fold means, as ``rows.over_seeds`` gives them."""
 
     values: list[list[float]]
     row_variances: list[float]
@@ -196,13 +227,13 @@ class _Sample:
 
 @dataclass(frozen=True)
 class _Collected:
-    gap: _Sample
-    calibration: _Sample
+    gap: Sample
+    calibration: Sample
 
 
 def _collect(plan: Plan, finished: Mapping[Key, Finished], label: str) -> _Collected:
     """Statistics of an experiment's rows; one fold's predictions are in memory at a time."""
-    gaps, calibrations = _Sample([], []), _Sample([], [])
+    gaps, calibrations = Sample([], []), Sample([], [])
     for fold in range(plan.num_folds):
         pairs = [_read_pair(plan, finished, label, fold, index) for index in range(plan.num_seeds)]
         for sample, statistic in ((gaps, rows.gap_percent), (calibrations, rows.calibration)):
@@ -222,7 +253,7 @@ def _read_pair(
 
 
 def _quality(
-    plan: Plan, reports: Mapping[Key, ModelReport], label: str, calibration: _Sample, design: Design
+    plan: Plan, reports: Mapping[Key, ModelReport], label: str, calibration: Sample, design: Design
 ) -> Quality:
     own = [report for key, report in reports.items() if key[0] == label]
     nes = np.array(
@@ -240,7 +271,8 @@ def _quality(
     )
 
 
-def _gap(label: str, sample: _Sample, design: Design, margin: float) -> Gap:
+def make_gap(label: str, sample: Sample, design: Design, margin: float) -> Gap:
+    """Estimate, interval, components and verdict of an experiment's K x N gaps."""
     found, parts = sample.estimate(design.rows), sample.components()
     word = judge(found, margin)
     needed = runs_to_resolve(parts, found.mean, design, margin) if word is Word.OPEN else None

@@ -19,7 +19,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 # What these hold never changes a number: how progress is shown, where files go, how speed is timed.
 _WITHOUT_EFFECT = ("quiet", "cache_dir", "reuse_baseline", "save_model", "timing", "device")
 # Rooms that show or compare figures and make none.
-_ROOMS_WITHOUT_EFFECT = ("report", "compare", "serve")
+_ROOMS_WITHOUT_EFFECT = ("report", "track", "compare", "overview", "serve")
 
 
 def fingerprint(cfg: dict[str, Any], data_fingerprint: str, device: torch.device) -> str:
@@ -29,6 +29,7 @@ def fingerprint(cfg: dict[str, Any], data_fingerprint: str, device: torch.device
     plain.pop("name", None)
     plain.pop("data", None)  # the data's own fingerprint stands for it
     plain.pop("metrics", None)  # of the progress display
+    plain.pop("trackers", None)
     for key in _WITHOUT_EFFECT:
         plain["trainer"].pop(key, None)
     facts = {

@@ -153,6 +153,7 @@ class ChainRootSchema:
     optim: OptimSchema = field(default_factory=OptimSchema)
     schedule: ScheduleSchema = field(default_factory=ScheduleSchema)
     trainer: ChainTrainerSchema = field(default_factory=ChainTrainerSchema)
+    trackers: list[str] = MISSING
 
 
 @dataclass
@@ -168,3 +169,4 @@ class RootSchema:
     schedule: ScheduleSchema = field(default_factory=ScheduleSchema)
     trainer: TrainerSchema = field(default_factory=TrainerSchema)
     metrics: MetricsSchema = field(default_factory=MetricsSchema)
+    trackers: list[str] = MISSING

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recsys.errors import NonFiniteError
-from recsys.metrics.binary import Metrics, compute_metrics
+from recsys.metrics.binary import Metrics, base_rate, compute_metrics, compute_ne, logloss
 
 if TYPE_CHECKING:
     import torch
@@ -87,6 +87,12 @@ class EvalAccumulator:
     def compute_heads(self) -> dict[str, Metrics]:
         """Metrics of every local head, in the order in which the heads first came; empty without heads."""
         return {name: self._compute(logits) for name, logits in self._heads.items()}
+
+    def heads_ne(self) -> dict[str, float | None]:
+        """NE of every local head, without the sorting that AUC takes; None where it is undefined."""
+        labels, weights = _concat(self._labels), _concat(self._weights)
+        p = base_rate(labels, weights)
+        return {name: compute_ne(logloss(_concat(z), labels, weights), p) for name, z in self._heads.items()}
 
     def _compute(self, logits: list[Array]) -> Metrics:
         # More rows than the source holds would mean that some row was counted twice.

@@ -14,6 +14,8 @@ from recsys.errors import DataError
 from recsys.report.atomic import write_atomic
 
 PREDICTIONS_NPZ = "test_predictions.npz"
+BASELINE_PREDICTIONS_NPZ = "baseline_predictions.npz"
+"""Beside it, of the baseline of the same run, where the run has one."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,7 +55,7 @@ class FitResult:
 
 
 class Fit:
-    """Trains ``model`` by ``stepper``.
+    """Trains ``model`` by ``stepper``; ``on_point`` is called with each point of the learning curve.
 
     Raises:
         NonFiniteError: a loss or a prediction is NaN or infinite; names the part.
@@ -69,7 +69,9 @@ class Fit:
         device: torch.device,
         config: LoopConfig,
         autocast: Autocast = None,
+        on_point: Callable[[CurvePoint], None] | None = None,
     ) -> None:
+        self._on_point = on_point
         self._model, self._stepper, self._data = model, stepper, data
         self._device, self._config, self._autocast = device, config, autocast
         self._guard = FiniteGuard(1 if device.type == "cpu" else _CUDA_CHECK_STEPS)
@@ -113,8 +115,11 @@ class Fit:
         """Add a point to the curve; whether to stop."""
         self._guard.check()
         self._stepper.finish()
-        ne = evaluate(self._model, self._data.valid, self._device, self._autocast).compute().ne
-        result.curve.append(CurvePoint(result.rows, ne))
+        valid = evaluate(self._model, self._data.valid, self._device, self._autocast)
+        ne = valid.compute().ne
+        result.curve.append(CurvePoint(result.rows, ne, valid.heads_ne()))
+        if self._on_point is not None:
+            self._on_point(result.curve[-1])
         if ne is None:
             return False
         if self._best_ne is None or ne < self._best_ne:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from recsys.chains.pictures import CLASSES, SIDE, draw_pictures
 from recsys.chains.run import run_chain
@@ -36,6 +37,12 @@ def test_it_learns_and_reports(
     assert written["erase"]["heads"]["stage3_head"]["accuracy"] == report.erase.score.accuracy
     assert f"# {experiment} against {experiment} end to end" in (tmp_path / "chain.md").read_text()
     assert f"{report.erase.score.accuracy:.2%}" in capsys.readouterr().out
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    (told,) = events.Scalars("erase/test_accuracy_stage3_head")
+    assert (
+        told.value == pytest.approx(report.erase.score.accuracy)
+        and told.step == cfg["chain"]["train_rows"] * (cfg["trainer"]["epochs"])
+    )
 
 
 @pytest.mark.parametrize(
@@ -64,7 +71,7 @@ def test_keys_of_a_recommender_are_refused(override: str, message: str) -> None:
 )
 def test_values_that_no_run_could_use_are_refused(overrides: list[str], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
-        run_chain(to_plain(compose(["+experiment=mlp30", *overrides])), tmp_path)
+        run_chain(to_plain(compose(["+experiment=mlp30", "trackers=[]", *overrides])), tmp_path)
 
 
 def test_made_up_pictures() -> None:

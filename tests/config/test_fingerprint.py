@@ -54,6 +54,7 @@ def test_what_can_change_the_result_changes_it(key: str, value: object, base: di
     ("key", "value"),
     [
         ("name", "another"),
+        ("trackers", ["mlflow"]),
         ("data.cache_dir", "elsewhere"),  # the rows' own fingerprint stands for the group
         ("metrics.window_rows", None),
         ("trainer.quiet", False),

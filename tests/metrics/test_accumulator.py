@@ -27,6 +27,7 @@ def test_batches_do_not_change_the_metrics(batch_size: int) -> None:
     assert metrics == compute_metrics(logits.numpy(), labels.numpy(), expected_rows=200)
     assert metrics.auc == pytest.approx(roc_auc_score(labels, logits), abs=1e-12)
     assert accumulator.compute_heads() == {"cross": compute_metrics(-logits.numpy(), labels.numpy(), None, 200)}
+    assert accumulator.heads_ne() == {"cross": accumulator.compute_heads()["cross"].ne}
     assert (metrics.rows, metrics.coverage) == (200, 1.0)
 
 

@@ -17,6 +17,7 @@ TINY = (
     "trainer.quiet=true",
     "trainer.timing.rounds=2",
     "trainer.timing.steps=2",
+    "trackers=[]",
 )
 
 

@@ -17,6 +17,17 @@ def test_round_trip_is_exact(tmp_path: Path, curve: LearningCurve) -> None:
     assert (tmp_path / "curve.csv").read_text().splitlines()[:3] == ["model,rows,ne", "baseline,0,", "baseline,100,1.5"]
 
 
+def test_heads_have_columns_of_their_own(tmp_path: Path) -> None:
+    curve = LearningCurve([CurvePoint(10, 0.9)], [CurvePoint(10, 0.8, {"dot": 0.85, "cross": 0.75})])
+    curve.write(tmp_path / "curve.csv")
+    assert (tmp_path / "curve.csv").read_text().splitlines() == [
+        "model,rows,ne,ne_dot,ne_cross",
+        "baseline,10,0.9,,",
+        "erase,10,0.8,0.85,0.75",
+    ]
+    assert LearningCurve.read(tmp_path / "curve.csv") == curve
+
+
 def test_non_finite_ne_is_undefined(tmp_path: Path) -> None:
     curve = LearningCurve()
     curve.side("erase").append(CurvePoint(10, math.nan))
@@ -29,6 +40,9 @@ def test_non_finite_ne_is_undefined(tmp_path: Path) -> None:
     [
         ("", 1),
         ("rows,ne\n", 1),
+        ("model,rows,ne,auc\n", 1),
+        ("model,rows,ne,ne_dot\nerase,1,0.5\n", 2),
+        ("model,rows,ne,ne_dot\nerase,1,0.5,inf\n", 2),
         ("model,rows,ne\nbaseline,1,0.5\nother,2,0.5\n", 3),
         ("model,rows,ne\nbaseline,x,0.5\n", 2),
         ("model,rows,ne\nbaseline,1,nan\n", 2),

@@ -54,7 +54,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
         def stand_in(model: Recommender, *_: Any) -> Any:
             states.append({k: v.clone() for k, v in model.state_dict().items()})
             ne = next(left)
-            return SimpleNamespace(compute=lambda: SimpleNamespace(ne=ne))
+            return SimpleNamespace(compute=lambda: SimpleNamespace(ne=ne), heads_ne=dict)
 
         monkeypatch.setattr(loop, "evaluate", stand_in)
         return states
