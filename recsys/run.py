@@ -76,8 +76,13 @@ def baseline_config(cfg: Config, device: torch.device | None = None) -> Config:
     return base
 
 
-def run(cfg: Config, folder: Path) -> RunReport:
+def run(cfg: Config, folder: Path, data: DataSplits | None = None) -> RunReport:
     """Train, evaluate, time and report; everything lands in ``folder``.
+
+    Args:
+        cfg: a resolved configuration.
+        folder: of the run.
+        data: what ``build_data(cfg)`` gives, where the caller has it already.
 
     Raises:
         UserError: anything that the person who ran it can mend.
@@ -85,7 +90,7 @@ def run(cfg: Config, folder: Path) -> RunReport:
     check_config(cfg)
     device = build_device(cfg["trainer"]["device"])
     build_autocast(cfg, device)  # a wrong precision should not wait for the data
-    data = build_data(cfg)
+    data = build_data(cfg) if data is None else data
     base_cfg = baseline_config(cfg, device)
     erase_hash, base_hash = (fingerprint(c, data.fingerprint, device) for c in (cfg, base_cfg))
     baseline = _cached_or_trained(base_cfg, data, device, base_hash)

@@ -23,6 +23,7 @@ FLOORS = (
     ("report", "train"),
     ("config",),
     ("chains", "compare", "run"),
+    ("advise", "sweep"),
 )
 # The engine orders work of any kind: it may know that a user errs, but no recommender.
 KNOWN_TO = {"schedule": {"errors", "schedule"}}

@@ -120,6 +120,7 @@ class TrainerSchema:
     quiet: bool = MISSING
     cache_dir: str = MISSING
     reuse_baseline: bool = MISSING
+    reuse_jobs: bool = MISSING
     timing: TimingSchema = field(default_factory=TimingSchema)
 
 
