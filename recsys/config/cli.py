@@ -53,7 +53,7 @@ OpenSweep = Callable[[list[str]], Sweep]
 
 
 def register_resolvers() -> None:
-    """``${run_id:}``: a folder name of its own for every process, also for two of the same instant. And sweeps' values."""
+    """``${run_id:}``: a folder name of its own for every process, two of one instant too; values of sweeps."""
     stamp = f"{time.strftime('%Y-%m-%d/%H-%M-%S')}-{os.getpid()}-{secrets.token_hex(2)}"
     OmegaConf.register_new_resolver("run_id", lambda: stamp, use_cache=True, replace=True)
     OmegaConf.register_new_resolver("detach_sets", detach_sets, replace=True)

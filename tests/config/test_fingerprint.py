@@ -59,6 +59,7 @@ def test_what_can_change_the_result_changes_it(key: str, value: object, base: di
         ("trainer.quiet", False),
         ("trainer.cache_dir", "elsewhere"),
         ("trainer.reuse_baseline", False),
+        ("trainer.reuse_jobs", False),
         ("trainer.timing.rounds", 50),
         ("trainer.device", "auto"),
     ],
@@ -80,7 +81,7 @@ def test_every_key_of_the_trainer_is_looked_at(base: dict[str, Any]) -> None:
     """A key that is new must be put on one of the two sides above."""
     assert set(base["trainer"]) == {
         *("epochs", "batch_size", "evals_per_epoch", "keep_best", "patience", "precision"),
-        *("quiet", "cache_dir", "reuse_baseline", "timing", "device"),
+        *("quiet", "cache_dir", "reuse_baseline", "reuse_jobs", "timing", "device"),
     }
 
 
