@@ -49,8 +49,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--trace", type=Path, help="overlap.json of scripts.trace_schedule, instead of a profile")
     parser.add_argument("--out", type=Path, help="write everything as JSON here")
     flags = parser.parse_intermixed_args(arguments)
-    if min(flags.top, flags.steps, flags.op_steps) < 1 or flags.rounds < 6:
-        parser.error("--top, --steps and --op-steps must be at least 1, --rounds at least 6")
+    if min(flags.top, flags.steps, flags.op_steps) < 1 or flags.rounds < 8:
+        parser.error("--top, --steps and --op-steps must be at least 1, --rounds at least 8")
     return flags
 
 

@@ -227,4 +227,6 @@ def _with_measured(
     if candidate.detach not in seconds:
         return candidate
     own = seconds[candidate.detach]
-    return replace(candidate, measured=gain(baseline_s, own), step_ms=1000 * statistics.median(own) / steps)
+    return replace(
+        candidate, measured=gain(baseline_s, own, len(seconds)), step_ms=1000 * statistics.median(own) / steps
+    )

@@ -15,7 +15,8 @@ class Gain:
 
     Attributes:
         median: over the turns, each a pair of times for the same batches.
-        low, high: 95 % interval of the median, from the order of the turns' ratios; free of any distribution.
+        low, high: interval of the median, from the order of the turns' ratios; free of any distribution. 95 % for all
+            sets that are compared together (Bonferroni).
     """
 
     median: float
@@ -28,14 +29,19 @@ class Gain:
         return self.low > 1.0
 
 
-def gain(baseline_s: Sequence[float], seconds: Sequence[float]) -> Gain:
-    """From seconds of turns; ``baseline_s[i]`` and ``seconds[i]`` are for the same batches, one right after the other."""
+def gain(baseline_s: Sequence[float], seconds: Sequence[float], comparisons: int = 1) -> Gain:
+    """From seconds of turns: ``baseline_s[i]`` and ``seconds[i]`` are for the same batches, one soon after the other.
+
+    Args:
+        baseline_s, seconds: one value a turn.
+        comparisons: how many sets are looked at together.
+    """
     from scipy.stats import binom
 
     assert len(baseline_s) == len(seconds) > 0, "turns are in pairs"
     ratios = sorted(a / b for a, b in zip(baseline_s, seconds, strict=True))
-    # P(X < k) and P(X > n - k) of a binomial with p = 1/2 are what lies outside of the k-th ratios from both ends.
-    outside = max(0, int(binom.ppf(0.025, len(ratios), 0.5)) - 1)
+    # With chance 1/2 a ratio lies below the true median: how many may be left out at each end is binomial.
+    outside = max(0, int(binom.ppf(0.025 / comparisons, len(ratios), 0.5)) - 1)
     return Gain(statistics.median(ratios), ratios[outside], ratios[-1 - outside])
 
 
@@ -68,13 +74,14 @@ def recommend(
         measured_s: seconds a turn of each measured set.
         predicted: gain over the baseline of each set.
     """
-    gains = {detach: gain(baseline_s, seconds) for detach, seconds in measured_s.items() if detach}
+    number = len(measured_s)
+    gains = {detach: gain(baseline_s, seconds, number) for detach, seconds in measured_s.items() if detach}
     certain = {detach: found for detach, found in gains.items() if found.is_certain}
     if not certain:
         return Recommendation(frozenset(), 1.0, None, _nothing(gains))
     best = max(certain, key=lambda detach: certain[detach].median)
     # Whether the best is certainly faster, over the turns that they took together.
-    equal = [detach for detach in certain if not gain(measured_s[detach], measured_s[best]).is_certain]
+    equal = [detach for detach in certain if not gain(measured_s[detach], measured_s[best], number).is_certain]
     chosen = min([*equal, best], key=lambda detach: (len(detach), -certain[detach].median))
     found = certain[chosen]
     text = (

@@ -11,10 +11,17 @@ _SHOWN_SETS = 8
 
 def summary(advice: Advice) -> str:
     """What is shown on the terminal: costs of parts, bounds and predictions of the best sets, the recommendation."""
-    attached, detached = _part_table(advice, advice.attached), _part_table(advice, advice.detached)
     names = list(dict.fromkeys(op.partition(":")[2] for costs in (advice.attached, advice.detached) for op in costs.us))
-    head = ["part", "F", "B", "U", "fill", "detached F", "B", "U", "fill"]
-    rows = [[name, *attached[name], *(detached[name] if name in advice.parts else [NOT_THERE] * 4)] for name in names]
+    own = ["F", "B", "U"] if advice.serial else ["F", "B", "U", "fill"]
+    head = ["part", *own, f"detached {own[0]}", *own[1:]]
+    rows = [
+        [
+            name,
+            *_cells(advice.attached, name, own),
+            *(_cells(advice.detached, name, own) if name in advice.parts else [NOT_THERE] * len(own)),
+        ]
+        for name in names
+    ]
     return "\n\n".join(
         [
             f"{advice.experiment}, batch {advice.batch_size}: ms of each part alone (forward, backward, update)"
@@ -28,26 +35,24 @@ def summary(advice: Advice) -> str:
     )
 
 
-def _part_table(advice: Advice, costs: Costs) -> dict[str, list[str]]:
-    names = dict.fromkeys(op.partition(":")[2] for op in (*advice.attached.us, *advice.detached.us))
-
-    def cells(name: str) -> list[str]:
-        ops = [f"{kind}:{name}" for kind in "FBU"]
-        times = [costs.us.get(op) for op in ops]
-        total = sum(t for t in times if t is not None)
-        busy = sum(t * costs.fill_of(op) for op, t in zip(ops, times, strict=True) if t is not None)
-        fill = NOT_THERE if advice.serial or not total else f"{100 * busy / total:.0f} %"
-        return [*(NOT_THERE if t is None else f"{t / 1000:.3f}" for t in times), fill]
-
-    return {name: cells(name) for name in names}
+def _cells(costs: Costs, name: str, columns: list[str]) -> list[str]:
+    """Milliseconds of forward, backward and update, and the share of the device over them."""
+    times = {kind: costs.us.get(f"{kind}:{name}") for kind in "FBU"}
+    known = {f"{kind}:{name}": us for kind, us in times.items() if us is not None}
+    total = sum(known.values())
+    cells = {kind: NOT_THERE if us is None else f"{us / 1000:.3f}" for kind, us in times.items()}
+    busy = sum(us * costs.fill_of(op) for op, us in known.items())
+    cells["fill"] = f"{100 * busy / total:.0f} %" if total else NOT_THERE
+    return [cells[column] for column in columns]
 
 
 def _explanation(advice: Advice) -> str:
     base = advice.baseline
     text = f"baseline: {base.step_us / 1000:.3f} ms a step predicted, {advice.baseline_ms:.3f} measured"
     if advice.serial:
-        return f"{text}; operations run one after the other here, so what can be gained is work removed"
-    return f"{text}; longest chain {base.critical_path_us / 1000:.3f} ms, device full for {base.saturation_us / 1000:.3f} ms"
+        return f"{text}; operations run one after the other here: what can be gained is work removed"
+    chain, full = base.critical_path_us / 1000, base.saturation_us / 1000
+    return f"{text}; longest chain {chain:.3f} ms, device full for {full:.3f} ms"
 
 
 def _set_table(advice: Advice) -> tuple[list[str], list[list[str]]]:

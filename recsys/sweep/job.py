@@ -98,7 +98,8 @@ def _run_or_reuse(cfg: Config, folder: Path) -> tuple[str, Path | None]:
         for name in (JOB_JSON, REPORT_JSON):  # of other figures than those that are now to come
             (folder / name).unlink(missing_ok=True)
         run(cfg, folder, data)
-    write_atomic(index, json.dumps({"folder": str(folder.resolve())}) + "\n")
+    known = [str(path) for path in _indexed(index)]
+    write_atomic(index, json.dumps({"folders": list(dict.fromkeys([*known, str(folder.resolve())]))}) + "\n")
     return fingerprint, earlier
 
 
@@ -116,10 +117,16 @@ def job_fingerprint(cfg: Config, data_fingerprint: str) -> str:
 
 def _find(index: Path, folder: Path) -> Path | None:
     """The folder of a finished job with this fingerprint, readable still: ``folder`` itself, or another."""
-    candidates = [folder.resolve()]
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        candidates.append(Path(json.loads(index.read_text())["folder"]))
+    candidates = [folder.resolve(), *_indexed(index)]
     return next((candidate for candidate in candidates if _is_whole(candidate, index.stem)), None)
+
+
+def _indexed(index: Path) -> list[Path]:
+    """Where jobs with this fingerprint ended; one that is gone or was written over is found out by who looks there."""
+    try:
+        return [Path(folder) for folder in json.loads(index.read_text())["folders"]]
+    except (OSError, ValueError, KeyError, TypeError):  # the index only saves time
+        return []
 
 
 def _is_whole(folder: Path, fingerprint: str) -> bool:
