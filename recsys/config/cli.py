@@ -96,6 +96,8 @@ def _run_sweep(sweep: Sweep) -> None:
     # Said in full: a launcher's other processes have no resolver of ours and no clock of this moment.
     if not any(argument.startswith("hydra.sweep.dir=") for argument in sys.argv):
         sys.argv.append(f"hydra.sweep.dir={_quoted(str(sweep.folder))}")
+    # Nor do they find this checkout by themselves: submitit starts Python in whatever folder.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(CONFIGS.parent), os.environ.get("PYTHONPATH")]))
     run_one = sweep.job
 
     @hydra.main(version_base=_VERSION_BASE, config_path=str(CONFIGS), config_name="config")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import gc
 import json
 import os
 import shutil
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +148,11 @@ def test_launchers_run_jobs_in_other_processes(
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["train.py", "-m", "+experiment=dlrm", "seed=4,5", *launcher])
-    main(train.task, lambda arguments: Noting(tmp_path / "sweep of jobs"))
+    monkeypatch.setenv("PYTHONPATH", "")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # submitit does not wait for its own helper process
+        main(train.task, lambda arguments: Noting(tmp_path / "sweep of jobs"))
+        gc.collect()
     notes = [json.loads((tmp_path / "sweep of jobs" / str(n) / "note.json").read_text()) for n in range(2)]
     assert [note["seed"] for note in notes] == [4, 5]
     assert os.getpid() not in {note["pid"] for note in notes}
