@@ -1,7 +1,8 @@
 """A guided search: Optuna is asked for settings and told what came of them; the study lies in an SQLite file.
 
 The sampler is Optuna's tree-structured Parzen estimator (Bergstra et al., 2011; Watanabe, arXiv 2304.11127).
-Trials that fail are told as failed: the sampler leaves them out and goes on.
+Trials that fail do not end the search. They are told as pruned and infeasible, which the sampler learns to avoid: of
+what is told as failed it knows nothing, and so it asks for it again and again.
 """
 
 from __future__ import annotations
@@ -178,8 +179,10 @@ def _tell(study: optuna.Study, trial: optuna.Trial, outcome: Outcome, goal: Goal
 
     trial.set_user_attr(_OUTCOME, asdict(outcome))
     ne, step_ms = outcome.valid_ne, outcome.step_ms
-    if ne is None or not math.isfinite(ne):
-        study.tell(trial, state=TrialState.FAIL)
+    failed = ne is None or not math.isfinite(ne)
+    trial.set_constraint("failed", float(failed))
+    if ne is None or failed:
+        study.tell(trial, state=TrialState.PRUNED)
         return
     if goal.max_step_ms is not None:
         assert step_ms is not None, "was timed"
