@@ -41,8 +41,10 @@ class Sweep(Protocol):
 
     folder: Path
     """Of the sweep; its jobs' folders lie inside."""
-    job: Task
-    """Runs one job, in this process or in another. A job that fails is written down and does not end the others."""
+
+    @property
+    def job(self) -> Task:
+        """Runs one job, in this process or in another. A job that fails is written down and does not end the others."""
 
     def finish(self) -> int:
         """Tell what came of all jobs; the exit status."""

@@ -101,9 +101,9 @@ def _job(folder: Path, number: int, plan: SweepPlan) -> Job:
         baseline_ne=report.baseline.ne,
         gap_percent=report.ne_gap_percent,
         # A model that is its own baseline is as fast as itself.
-        speedup=1.0 if len(report.sides) == 1 else speedup and speedup.median,
-        speedup_p10=speedup and speedup.p10,
-        speedup_p90=speedup and speedup.p90,
+        speedup=1.0 if len(report.sides) == 1 else None if speedup is None else speedup.median,
+        speedup_p10=None if speedup is None else speedup.p10,
+        speedup_p90=None if speedup is None else speedup.p90,
         step_ms=_step_ms(record, report),
         peak_memory_mib=None if peak is None else peak / 2**20,
         seconds=end.seconds,

@@ -140,6 +140,7 @@ def test_the_limit_rules_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("recsys.compare.search.RunRecord", Record)
     figures = ((0.7, 20), (0.8, 10), (0.9, 11))
+    figures = ((0.7, 20), (0.8, 10), (0.9, 11))
     outcomes = [Outcome(valid_ne=ne, step_ms=ms, folder="f", config_hash="h") for ne, ms in figures]
     trials = [Trial("a", i, {}, ()) for i in range(3)]
     settings = [{"k": {"k": i}} for i in range(3)]

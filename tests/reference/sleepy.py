@@ -34,4 +34,4 @@ class SleepyArch(SubArch):
         self._layer = torch.nn.Linear(shape.flat, out_features)
 
     def forward(self, tokens_BTD: torch.Tensor) -> torch.Tensor:
-        return self._layer(_Sleep.apply(tokens_BTD, self._seconds).flatten(1))  # type: ignore[no-untyped-call]
+        return self._layer(_Sleep.apply(tokens_BTD, self._seconds).flatten(1))
