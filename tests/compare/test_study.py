@@ -125,8 +125,10 @@ def test_a_file_is_searched_by_one_process(tmp_path: Path, question: Callable[..
         pass
 
 
-@pytest.mark.parametrize(("goal", "message"), [({"max_step_ms": 0.0}, "must be above 0"),
-                                               ({"max_step_ms": 1.0, "pareto": True}, "choose one of them")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("goal", "message"),
+    [({"max_step_ms": 0.0}, "must be above 0"), ({"max_step_ms": 1.0, "pareto": True}, "choose one of them")],
+)
 def test_goals_that_make_no_sense(goal: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Goal(**goal)
