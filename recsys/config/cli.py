@@ -7,6 +7,7 @@ import difflib
 import os
 import re
 import secrets
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -109,8 +110,10 @@ def _run_sweep(sweep: Sweep) -> None:
     try:
         job()
     except KeyboardInterrupt:
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the tables take a moment; one Ctrl-C is enough
         print("interrupted: the same command goes on with the jobs that are left", file=sys.stderr)
         sweep.finish()
+        signal.signal(signal.SIGINT, handler)
         sys.exit(130)
     except SystemExit:  # Hydra has told why, for instance that a launcher's process was killed
         sweep.finish()

@@ -159,3 +159,27 @@ def test_launchers_run_jobs_in_other_processes(
     if "joblib" in launcher[0]:
         cores = len(os.sched_getaffinity(0))
         assert all(2 * int(note["threads"]) <= max(2, cores) for note in notes), "two jobs, no more threads than cores"
+
+
+@pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt(), 130), (MemoryError("killed"), 1)])
+def test_what_ends_a_sweep_still_leaves_the_tables(
+    error: BaseException, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bool] = []
+
+    class Ending:
+        folder = tmp_path / "sweep"
+
+        def job(self, cfg: dict[str, Any], folder: Path) -> None:
+            raise error
+
+        def finish(self) -> int:
+            told.append(True)
+            return 0
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setattr(sys, "argv", ["train.py", "-m", "+experiment=dlrm", "seed=4,5"])
+    with pytest.raises(SystemExit) as end:
+        main(train.task, lambda arguments: Ending())
+    assert (end.value.code, told) == (status, [True])
