@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from recsys.advise.costs import Costs, mix
-from recsys.advise.measure import profile_operations, time_operations
+from recsys.advise.measure import clock_for, profile_operations, time_operations
 from recsys.advise.predict import Prediction, predict
 from recsys.advise.recommend import DetachSet, Gain, Recommendation, gain, recommend
 from recsys.config.check import check_config
@@ -67,6 +67,7 @@ class Advice:
         baseline: prediction of the end-to-end baseline; ``baseline_ms`` its measured step.
         candidates: every set, the best predicted first.
         serial: whether the device runs operations one after the other, so that a gain is work removed.
+        clock: ``cpu`` or ``wall``; see ``clock_for``.
     """
 
     experiment: str
@@ -79,6 +80,7 @@ class Advice:
     candidates: list[Candidate]
     recommendation: Recommendation
     serial: bool
+    clock: str
     environment: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
@@ -138,6 +140,7 @@ def advise(cfg: Config, effort: Effort, data: DataSplits | None = None, traced: 
         candidates=candidates,
         recommendation=recommend(baseline_s, seconds, {c.detach: c.predicted_gain for c in candidates}),
         serial=serial,
+        clock=clock_for(device)[0],
         environment=dict(describe_environment(device)),
     )
 
@@ -185,9 +188,11 @@ def _candidate(
 def _measure_costs(
     models: dict[str, Config], data: DataSplits, device: torch.device, effort: Effort
 ) -> dict[str, Costs]:
-    batches = _batches(data, device)
+    batches, (_, clock) = _batches(data, device), clock_for(device)
     if device.type != "cuda":
-        return time_operations({n: _stepper(c, data, device) for n, c in models.items()}, batches, effort.op_steps)
+        return time_operations(
+            {n: _stepper(c, data, device) for n, c in models.items()}, batches, effort.op_steps, clock
+        )
     costs = {}
     for name, cfg in models.items():
         graph = _stepper(_scheduled(cfg, "sequential_graph"), data, device)
@@ -217,7 +222,8 @@ def _measure_steps(
     base: Config, cfg: Config, chosen: Sequence[DetachSet], data: DataSplits, device: torch.device, effort: Effort
 ) -> tuple[list[float], dict[DetachSet, list[float]]]:
     steppers = [_stepper(c, data, device) for c in (base, *(with_detached(cfg, detach) for detach in chosen))]
-    timing = time_interleaved(steppers, data.train, device, rounds=effort.rounds, steps=effort.steps)
+    _, clock = clock_for(device)
+    timing = time_interleaved(steppers, data.train, device, rounds=effort.rounds, steps=effort.steps, clock=clock)
     return timing.seconds[0], dict(zip(chosen, timing.seconds[1:], strict=True))
 
 

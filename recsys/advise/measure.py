@@ -7,7 +7,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,29 +23,35 @@ from recsys.types import Batch
 
 _WARM_UP = 3
 
+Clock = Callable[[], float]
+
 
 class TimedExecutor(Executor):
     """Runs one operation after the other and notes what each took.
+
+    Args:
+        clock: in seconds.
 
     Attributes:
         us: microseconds by operation, a value a step.
         step_us: of whole steps.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self.us: dict[str, list[float]] = {}
         self.step_us: list[float] = []
 
     def run(self, program: Program, parts: StepParts, batch: Any) -> StepResult:
         """One step in program order."""
-        begin = time.perf_counter()
+        begin = self._clock()
         parts.begin(batch)
         for op in program.ops:
-            start = time.perf_counter()
+            start = self._clock()
             apply(op, parts)
-            self.us.setdefault(f"{op.kind.value}:{op.part}", []).append(1e6 * (time.perf_counter() - start))
+            self.us.setdefault(f"{op.kind.value}:{op.part}", []).append(1e6 * (self._clock() - start))
         result = parts.end()
-        self.step_us.append(1e6 * (time.perf_counter() - begin))
+        self.step_us.append(1e6 * (self._clock() - begin))
         return result
 
     def costs(self) -> Costs:
@@ -55,15 +61,26 @@ class TimedExecutor(Executor):
         return Costs(us, rest_us=max(0.0, statistics.median(rests[_WARM_UP:])))
 
 
-def time_operations(steppers: Mapping[str, Stepper], batches: Sequence[Batch], steps: int) -> dict[str, Costs]:
+def clock_for(device: torch.device) -> tuple[str, Clock]:
+    """``cpu``: the process's CPU time, where one thread runs a step on a CPU: then it is the step's time on a machine
+    that does nothing else. ``wall``: elsewhere."""
+    if device.type == "cpu" and torch.get_num_threads() == 1:
+        return "cpu", time.process_time
+    return "wall", time.perf_counter
+
+
+def time_operations(
+    steppers: Mapping[str, Stepper], batches: Sequence[Batch], steps: int, clock: Clock
+) -> dict[str, Costs]:
     """Costs on a CPU: the models take turns step by step, so that what else the machine does meets all of them.
 
     Args:
         steppers: by name; their executors are replaced.
         batches: on the CPU; gone through as often as needed.
         steps: that count, of each model.
+        clock: in seconds.
     """
-    executors = {name: TimedExecutor() for name in steppers}
+    executors = {name: TimedExecutor(clock) for name in steppers}
     for name, stepper in steppers.items():
         stepper.executor = executors[name]
     for batch in itertools.islice(itertools.cycle(batches), steps + _WARM_UP):

@@ -50,7 +50,8 @@ def _explanation(advice: Advice) -> str:
     base = advice.baseline
     text = f"baseline: {base.step_us / 1000:.3f} ms a step predicted, {advice.baseline_ms:.3f} measured"
     if advice.serial:
-        return f"{text}; operations run one after the other here: what can be gained is work removed"
+        kind = "in CPU time" if advice.clock == "cpu" else "by the wall clock, so let the machine do nothing else"
+        return f"{text} ({kind}); operations run one after the other here: what can be gained is work removed"
     chain, full = base.critical_path_us / 1000, base.saturation_us / 1000
     return f"{text}; longest chain {chain:.3f} ms, device full for {full:.3f} ms"
 

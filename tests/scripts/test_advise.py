@@ -11,7 +11,7 @@ import pytest
 from scripts import advise
 from tests.reference.tiny_run import TINY
 
-SLEEPY = "_target_: tests.reference.sleepy.SleepyArch, _partial_: true"
+SPINNING = "_target_: tests.reference.spinning.SpinningArch, _partial_: true"
 FLAGS = ["--rounds", "8", "--steps", "1", "--op-steps", "3"]
 
 
@@ -23,11 +23,11 @@ def advice(tmp_path: Path, *overrides: str) -> dict[str, Any]:
 
 
 def test_the_part_whose_backward_is_dear_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Detached, ``dear`` saves 60 ms of sleep; ``cheap`` saves nothing and gets a head."""
+    """Detached, ``dear`` saves 60 ms of work; ``cheap`` saves nothing and gets a head."""
     raw = advice(
         tmp_path,
-        f"+model.archs.dear={{{SLEEPY}, backward_ms: 60.0}}",
-        f"+model.archs.cheap={{{SLEEPY}, backward_ms: 0.0}}",
+        f"+model.archs.dear={{{SPINNING}, backward_ms: 60.0}}",
+        f"+model.archs.cheap={{{SPINNING}, backward_ms: 0.0}}",
     )
     assert raw["parts"] == ["dear", "cheap"] and raw["serial"] is True
     assert raw["attached"]["us"]["B:dear"] > 60_000 > raw["detached"]["us"]["B:dear"]
@@ -36,7 +36,7 @@ def test_the_part_whose_backward_is_dear_is_found(tmp_path: Path, capsys: pytest
     by_set = {tuple(c["detach"]): c for c in raw["candidates"]}
     assert set(by_set) == {("dear",), ("cheap",), ("cheap", "dear")}
     assert by_set["dear",]["predicted_gain"] > 1.5 > by_set["cheap",]["predicted_gain"]
-    # The saved work is what the sleep takes.
+    # The saved work is what the backward takes.
     saved = raw["baseline"]["step_us"] - by_set["dear",]["prediction"]["step_us"]
     assert saved == pytest.approx(60_000, rel=0.3)
     out = capsys.readouterr().out
@@ -45,7 +45,7 @@ def test_the_part_whose_backward_is_dear_is_found(tmp_path: Path, capsys: pytest
 
 def test_where_nothing_is_to_be_gained_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The part trains the embeddings even when it is detached, so all its work stays and a head comes on top."""
-    raw = advice(tmp_path, f"+model.archs.stays={{{SLEEPY}, backward_ms: 30.0}}", "model.embedding_grad_from=all")
+    raw = advice(tmp_path, f"+model.archs.stays={{{SPINNING}, backward_ms: 30.0}}", "model.embedding_grad_from=all")
     assert raw["recommendation"]["detach"] == [] and raw["recommendation"]["measured"] is None
     assert "nothing is to be gained here" in capsys.readouterr().out
 
