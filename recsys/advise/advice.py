@@ -103,6 +103,8 @@ def advise(cfg: Config, effort: Effort, data: DataSplits | None = None, traced: 
     Raises:
         ConfigError: a model without parts to detach, or with too many.
     """
+    if "chain" in cfg:
+        raise ConfigError("chain: the advisor knows recommenders; scripts/bench_chains.py measures the cuts of a chain")
     check_config(cfg)
     device = build_device(cfg["trainer"]["device"])
     data = build_data(cfg) if data is None else data

@@ -31,7 +31,8 @@ class JobEnd:
     Attributes:
         status: ``failed`` with ``error`` and ``traceback``, or ``finished``.
         seconds: that it took now.
-        fingerprint: of everything that the job's figures depend on; None where it failed before that was known.
+        fingerprint: of everything that the job's figures depend on; None where it failed before that was known, and of
+            chains, which are not kept.
         reused_from: folder of the earlier job that it was taken from; None where it was run.
     """
 
@@ -82,7 +83,12 @@ def run_job(cfg: Config, folder: Path) -> JobEnd:
     return end
 
 
-def _run_or_reuse(cfg: Config, folder: Path) -> tuple[str, Path | None]:
+def _run_or_reuse(cfg: Config, folder: Path) -> tuple[str | None, Path | None]:
+    if "chain" in cfg:  # has no fingerprint, so it is run every time
+        from recsys.chains.run import run_chain
+
+        run_chain(cfg, folder)
+        return None, None
     from recsys.config.check import check_config
     from recsys.config.wire import build_data
     from recsys.run import run

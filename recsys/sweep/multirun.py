@@ -48,7 +48,9 @@ class Multirun:
         end = run_job(cfg, folder)
         plan = SweepPlan.read(folder.parent)
         number = int(folder.name)
-        print(f"job {number}, {plan.label(number)}: {_outcome(folder, end)}{_left(folder.parent, plan)}", flush=True)
+        print(
+            f"job {number}, {plan.label(number)}: {_outcome(folder, plan, end)}{_left(folder.parent, plan)}", flush=True
+        )
 
     def finish(self) -> int:
         """Write and show the tables over all jobs; 1 if a job failed or did not end."""
@@ -67,16 +69,18 @@ class Multirun:
         return 1 if lacking else 0
 
 
-def _outcome(folder: Path, end: JobEnd) -> str:
-    from recsys.report.record import RunRecord
+def _outcome(folder: Path, plan: SweepPlan, end: JobEnd) -> str:
+    from recsys.sweep.results import read_job
 
     if end.status == "failed":
         return f"failed: {end.error}"
-    report = RunRecord(folder).report
-    gap = "undefined" if report.ne_gap_percent is None else f"{report.ne_gap_percent:+.3f} %"
-    speed = "" if report.speedup is None else f", {report.speedup.median:.3f} times the speed"
+    job = read_job(folder, plan)
+    quality = "" if job.gap_percent is None else f"NE gap {job.gap_percent:+.3f} %, "
+    if job.loss is not None:
+        quality = f"log loss {job.loss:.4f}, "
+    speed = "" if job.speedup is None else f"{job.speedup:.3f} times the speed "
     how = "from an earlier sweep" if end.reused_from else f"{end.seconds:.0f} s"
-    return f"NE gap {gap}{speed} ({how})"
+    return f"{quality}{speed}({how})"
 
 
 def _left(folder: Path, plan: SweepPlan) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
@@ -72,8 +73,6 @@ def plan_sweep(arguments: list[str]) -> tuple[Path, SweepPlan]:
     Raises:
         ConfigError: a job that could not run; names it and the key. Another sweeper than Hydra's basic one.
     """
-    from recsys.config.check import check_config
-
     parser = OverridesParser.create()
     single = [a for a in arguments if not parser.parse_override(a).is_sweep_override()]
     cfg = compose(single, with_hydra=True)
@@ -84,10 +83,20 @@ def plan_sweep(arguments: list[str]) -> tuple[Path, SweepPlan]:
     plan = SweepPlan(arguments, [dict(_pair(o) for o in job) for job in jobs])
     for number, job in enumerate(jobs):
         try:
-            check_config(to_plain(compose(job)))
+            _check(to_plain(compose(job)))
         except ConfigError as error:
             raise ConfigError(f"job {number} of {len(jobs)} ({plan.label(number)}): {error}") from error
     return Path(cfg.hydra.sweep.dir), plan
+
+
+def _check(cfg: dict[str, Any]) -> None:
+    from recsys.config.check import check_config
+    from recsys.config.target import check_target
+
+    if "chain" in cfg:
+        check_target(cfg["chain"], "chain")
+    else:
+        check_config(cfg)
 
 
 def _expand(overrides: list[str]) -> list[list[str]]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from recsys.chains.report import CHAIN_JSON
 from recsys.errors import DataError
 from recsys.report.model import RunReport
 from recsys.report.record import RunRecord
@@ -31,6 +33,7 @@ class Job:
         seconds: that the job took.
         reused: whether an earlier sweep had made it.
         error: why it failed.
+        loss, baseline_loss: nats, of a chain, which has no NE.
     """
 
     number: int
@@ -48,6 +51,8 @@ class Job:
     seconds: float | None = None
     reused: bool = False
     error: str | None = None
+    loss: float | None = None
+    baseline_loss: float | None = None
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class SweepResult:
         varied: keys that vary.
         jobs: in the order of their numbers.
         front: numbers of the jobs that no other job beats in both NE gap and speed, fastest first.
-        records: the finished runs.
+        records: the finished runs; without those of chains.
     """
 
     arguments: list[str]
@@ -76,12 +81,18 @@ def read_sweep(folder: Path) -> SweepResult:
         DataError: ``sweep.json`` or a job's file is missing or damaged; names it.
     """
     plan = SweepPlan.read(folder)
-    jobs = [_job(folder / str(number), number, plan) for number in range(len(plan.jobs))]
-    records = [RunRecord(folder / str(job.number)) for job in jobs if job.status == "finished"]
+    jobs = [read_job(folder / str(number), plan) for number in range(len(plan.jobs))]
+    records = [RunRecord(folder / str(job.number)) for job in jobs if job.status == "finished" and job.loss is None]
     return SweepResult(plan.arguments, plan.varied, jobs, pareto_front(jobs), records)
 
 
-def _job(folder: Path, number: int, plan: SweepPlan) -> Job:
+def read_job(folder: Path, plan: SweepPlan) -> Job:
+    """A job's figures from its folder, whose name is its number.
+
+    Raises:
+        DataError: one of its files is damaged; names it.
+    """
+    number = int(folder.name)
     values = {key.lstrip("+"): plan.jobs[number].get(key, "-") for key in plan.varied}
     label = plan.label(number)
     end = JobEnd.read(folder)
@@ -89,6 +100,8 @@ def _job(folder: Path, number: int, plan: SweepPlan) -> Job:
         return Job(number, label, values, "not run")
     if end.status == "failed":
         return Job(number, label, values, "failed", seconds=end.seconds, error=end.error)
+    if (folder / CHAIN_JSON).exists():
+        return _chain_job(Job(number, label, values, "finished", seconds=end.seconds), folder / CHAIN_JSON)
     record = RunRecord(folder)
     report = record.report
     speedup, peak = report.speedup, report.erase.peak_memory_bytes
@@ -109,6 +122,25 @@ def _job(folder: Path, number: int, plan: SweepPlan) -> Job:
         seconds=end.seconds,
         reused=end.reused_from is not None,
     )
+
+
+def _chain_job(job: Job, path: Path) -> Job:
+    try:
+        raw = json.loads(path.read_text())
+        own, speedup = raw["erase"], raw["speedup"] or {}
+        losses = [list(raw[side]["heads"].values())[-1]["loss"] for side in ("erase", "baseline")]
+        return replace(
+            job,
+            speedup=speedup.get("median", 1.0),
+            speedup_p10=speedup.get("p10"),
+            speedup_p90=speedup.get("p90"),
+            step_ms=own["step_ms"],
+            peak_memory_mib=own["peak_memory_bytes"] / 2**20,
+            loss=losses[0],
+            baseline_loss=losses[1],
+        )
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise DataError(f"{path}: not the report of a chain ({error}); run the job again") from error
 
 
 def _step_ms(record: RunRecord, report: RunReport) -> float | None:

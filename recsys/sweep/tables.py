@@ -25,8 +25,13 @@ MAX_GAP_PERCENT = 0.02  # of the detach search: what the industry calls signific
 def job_table(result: SweepResult) -> Table:
     """A row a job; ``*`` marks those that no other job beats in both NE gap and speed."""
     varied = [key.lstrip("+") for key in result.varied]
-    head = ["job", *varied, "NE", "baseline NE", "NE gap %", "speed (p10 .. p90)", "ms a step", "MiB", "s", "front"]
+    quality = ["loss", "baseline loss", ""] if _are_chains(result) else ["NE", "baseline NE", "NE gap %"]
+    head = ["job", *varied, *quality, "speed (p10 .. p90)", "ms a step", "MiB", "s", "front"]
     return head, [_row(job, varied, job.number in result.front) for job in result.jobs]
+
+
+def _are_chains(result: SweepResult) -> bool:
+    return any(job.loss is not None for job in result.jobs)
 
 
 def _row(job: Job, varied: list[str], on_front: bool) -> list[str]:
@@ -37,7 +42,10 @@ def _row(job: Job, varied: list[str], on_front: bool) -> list[str]:
     if job.speedup_p10 is not None and job.speedup_p90 is not None:
         speed += f" ({job.speedup_p10:.3f} .. {job.speedup_p90:.3f})"
     seconds = "kept" if job.reused else _number(job.seconds, 0)
-    figures = [_number(job.ne, 5), _number(job.baseline_ne, 5), _signed(job.gap_percent), speed]
+    quality = [_number(job.ne, 5), _number(job.baseline_ne, 5), _signed(job.gap_percent)]
+    if job.loss is not None:
+        quality = [_number(job.loss, 5), _number(job.baseline_loss, 5), ""]
+    figures = [*quality, speed]
     return [
         str(job.number),
         *values,

@@ -116,6 +116,21 @@ def test_a_sweep_without_m_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         check_overrides(["+experiment=erase6", "+sweep=seeds"])
 
 
+def test_chains_are_swept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = ["chain.train_rows=64", "chain.test_rows=64", "trainer.batch_size=32", "trainer.epochs=1"]
+    timing = ["trainer.timing.rounds=2", "trainer.timing.steps=1", "trainer.device=cpu"]
+    folder = tmp_path / "chains"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["train.py", "-m", "+experiment=mlp30", *small, *timing, f"hydra.sweep.dir={folder}",
+                                      "seed=0,1"])  # fmt: skip
+    main(train.task, train.open_sweep)
+    first, second = rows(folder)
+    chain = json.loads((folder / "1" / "chain.json").read_text())
+    assert float(second["speedup"]) == chain["speedup"]["median"] and first["ne"] == ""
+    assert float(second["loss"]) == list(chain["erase"]["heads"].values())[-1]["loss"]
+    assert "| baseline loss |" in (folder / "results.md").read_text()
+
+
 class Noting:
     """A sweep whose jobs note where and with how many threads they run."""
 
