@@ -121,8 +121,8 @@ def test_chains_are_swept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     timing = ["trainer.timing.rounds=2", "trainer.timing.steps=1", "trainer.device=cpu"]
     folder = tmp_path / "chains"
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["train.py", "-m", "+experiment=mlp30", *small, *timing, f"hydra.sweep.dir={folder}",
-                                      "seed=0,1"])  # fmt: skip
+    given = ["-m", "+experiment=mlp30", *small, *timing, f"hydra.sweep.dir={folder}", "seed=0,1"]
+    monkeypatch.setattr(sys, "argv", ["train.py", *given])
     main(train.task, train.open_sweep)
     first, second = rows(folder)
     chain = json.loads((folder / "1" / "chain.json").read_text())
