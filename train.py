@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 try:
-    from recsys.config.cli import main
+    from recsys.config.cli import Sweep, main
 except ValueError as error:  # packages that do not fit together: the message says what to install
     raise SystemExit(f"error: {error}") from None
 
@@ -23,5 +23,12 @@ def task(cfg: dict[str, Any], folder: Path) -> None:
         run(cfg, folder)
 
 
+def open_sweep(arguments: list[str]) -> Sweep:
+    """Check every job of a multirun, before the first one starts."""
+    from recsys.sweep.multirun import Multirun
+
+    return Multirun.open(arguments)
+
+
 if __name__ == "__main__":
-    main(task)
+    main(task, open_sweep)

@@ -30,6 +30,7 @@ from recsys.schedule.overlap import (
     load_spans,
     measure_overlap,
     op_durations,
+    op_saturations,
     saturation_estimate,
 )
 from scripts.chain_lab import chain_pool, chain_runner
@@ -154,13 +155,17 @@ def _report(rows: dict[str, Runner], spans: dict[str, list[Span]], times: dict[s
     detached = {op.part for op in program.ops[:last_forward] if op.kind is Kind.BACKWARD}
     alone = spans["serial"]
     gap = max(0.0, times["serial"] * 1e3 - sum(s.duration for s in alone)) / len(alone)
-    limit, path = critical_path(program, {k: d + gap * n for k, (d, n) in op_durations(alone).items()})
+    times = {k: d + gap * n for k, (d, n) in op_durations(alone).items()}
+    limit, path = critical_path(program, times)
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    busy = op_saturations(alone, sms)
     return {
         "median_ms": times,
         "unlabelled": {n: sum(not s.op for s in found) for n, found in spans.items()},
         "overlap": asdict(measure_overlap(spans["erase"], detached, alone)),
         "critical_path_us": limit,
-        "saturation_us": saturation_estimate(alone, torch.cuda.get_device_properties(0).multi_processor_count),
+        "saturation_us": saturation_estimate(alone, sms),
+        "ops": {k: {"us": us, "fill": min(1.0, busy[k] / us)} for k, us in times.items() if k != ":" and us > 0},
         "critical_path": path,
         "eta": achieved_fraction(times["serial"] * 1e3, times["erase"] * 1e3, limit),
         "timeline": {n: [[s.op, s.start - f[0].start, s.duration, s.stream] for s in f] for n, f in spans.items()},

@@ -24,6 +24,7 @@ FLOORS = (
     ("config",),
     ("serve",),
     ("chains", "compare", "overview", "run"),
+    ("advise", "sweep"),
 )
 # The engine orders work of any kind: it may know that a user errs, but no recommender.
 KNOWN_TO = {"schedule": {"errors", "schedule"}}

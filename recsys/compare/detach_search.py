@@ -99,26 +99,50 @@ def _reader(table: Mapping[DetachSet, Measured]) -> Measure:
 def measured_sets(records: Iterable[RunRecord]) -> dict[DetachSet, Measured]:
     """The table that runs of ``train.py`` make up: mean NE and median step time for each set of detached parts.
 
+    Each run timed its model in turns with the baseline, which is the same model in all of them. Where all runs have
+    that ratio, a step's time is the baseline's median time over all runs divided by it: what else the machine did
+    while one of the runs was timed then cancels.
+
     Raises:
         ConfigError: runs differ in more than the seed and what is detached; names the folder.
         DataError: a folder is damaged, or its speed was not measured.
     """
-    groups: dict[DetachSet, list[Measured]] = {}
+    runs: list[RunRecord] = []
     common: str | None = None
     for record in records:
         rest = _without_detach(record.config)
         if common is not None and rest != common:
             raise ConfigError(f"{record.folder}: differs from the runs before it in more than model.detach and seed")
         common = rest
-        own = record.report.erase
-        if own.ne is None or own.rows_per_s is None:
+        if record.report.erase.ne is None or record.report.erase.rows_per_s is None:
             raise DataError(f"{record.folder}: holds no NE or no speed; make the run with train.py")
-        step_ms = 1000 * record.config["trainer"]["batch_size"] / own.rows_per_s
-        groups.setdefault(frozenset(record.report.detached), []).append(Measured(own.ne, step_ms))
+        runs.append(record)
+    groups: dict[DetachSet, list[Measured]] = {}
+    for record, step_ms in zip(runs, _step_times(runs), strict=True):
+        ne = record.report.erase.ne
+        assert ne is not None, "checked above"
+        groups.setdefault(frozenset(record.report.detached), []).append(Measured(ne, step_ms))
     return {
-        detach: Measured(statistics.mean(r.ne for r in runs), statistics.median(r.step_ms for r in runs))
-        for detach, runs in groups.items()
+        detach: Measured(statistics.mean(r.ne for r in found), statistics.median(r.step_ms for r in found))
+        for detach, found in groups.items()
     }
+
+
+def _step_times(runs: Sequence[RunRecord]) -> list[float]:
+    def step_ms(run: RunRecord, rows_per_s: float) -> float:
+        return 1000 * float(run.config["trainer"]["batch_size"]) / rows_per_s
+
+    reports = [run.report for run in runs]
+    speedups = [report.speedup.median for report in reports if report.speedup is not None]
+    baselines = [
+        step_ms(run, report.baseline.rows_per_s)
+        for run, report in zip(runs, reports, strict=True)
+        if report.baseline.rows_per_s is not None
+    ]
+    if len(speedups) == len(baselines) == len(runs):
+        return [statistics.median(baselines) / speedup for speedup in speedups]
+    own = [report.erase.rows_per_s for report in reports]
+    return [step_ms(run, speed) for run, speed in zip(runs, own, strict=True) if speed is not None]
 
 
 def _without_detach(config: Mapping[str, Any]) -> str:

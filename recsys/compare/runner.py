@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
@@ -134,11 +134,13 @@ def _check_twins(plan: Plan, cell: Cell, finished: dict[Key, Finished]) -> None:
 
 
 def run_all(
-    work: Callable[[Item], Result], items: Sequence[Item], jobs: int
+    work: Callable[[Item], Result], items: Iterable[Item], jobs: int
 ) -> Generator[tuple[int, Result], None, None]:
     """``(position, work(item))`` of every item, in the order in which they end.
 
-    ``work`` and the items travel to fresh processes, which end with this one, however it ends.
+    The next item is asked for only when a process is free for it and the result before it was taken, so that ``items``
+    may choose by the results so far. ``work`` and the items travel to fresh processes, which end with this one, however
+    it ends.
 
     Raises:
         UserError: a process died. Whatever ``work`` raises; what has not begun by then is not begun.
@@ -155,9 +157,8 @@ def run_all(
         # Never more than are at work: what is stopped must not go on with items that the pool had fetched ahead.
         while running:
             for future in wait(running, return_when=FIRST_COMPLETED).done:
-                number, result = running.pop(future), future.result()
+                yield running.pop(future), future.result()
                 running.update(_submit(pool, work, waiting, jobs - len(running)))
-                yield number, result
     except BrokenProcessPool as error:
         raise UserError(
             "a training process was killed (out of memory?); finished runs are kept, so run the same command again, "

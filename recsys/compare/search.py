@@ -1,4 +1,4 @@
-"""A random search: the same drawn settings for every experiment, each trained once and judged by its valid NE.
+"""A search: settings that were drawn, or asked of a sampler, each trained once and judged by its valid NE.
 
 The test rows of a trial are not looked at, except for the setting that was chosen.
 """
@@ -37,7 +37,11 @@ class Trial:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a trial; either ``valid_ne``, ``config_hash`` and ``folder``, or ``error``."""
+    """What became of a trial; either ``valid_ne``, ``config_hash`` and ``folder``, or ``error``.
+
+    Attributes:
+        step_ms: median time of a training step; None where it was not asked for.
+    """
 
     seconds: float = 0.0
     from_cache: bool = False
@@ -45,6 +49,7 @@ class Outcome:
     config_hash: str | None = None
     folder: str | None = None
     error: str | None = None
+    step_ms: float | None = None
 
 
 @dataclass(frozen=True)
@@ -98,13 +103,20 @@ class PairedGap:
 
 @dataclass(frozen=True)
 class Search:
-    """Everything that the tables show."""
+    """Everything that the tables show.
+
+    Attributes:
+        sampler: ``random`` or ``tpe``.
+        max_step_ms: what a chosen setting's step may take; None: anything.
+    """
 
     seed: int
     ranges: str
     settings: list[dict[str, str]]
     experiments: list[Searched]
     gaps: list[PairedGap] = field(default_factory=list)
+    sampler: str = "random"
+    max_step_ms: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; keys are the attributes' names."""
@@ -187,26 +199,42 @@ def run_trials(
 
 
 def conclude(
-    trials: Sequence[Trial], outcomes: Sequence[Outcome], settings: Sequence[Setting], *, seed: int, ranges: str
+    trials: Sequence[Trial],
+    outcomes: Sequence[Outcome],
+    settings: Sequence[Setting],
+    *,
+    seed: int,
+    ranges: str,
+    sampler: str = "random",
+    max_step_ms: float | None = None,
 ) -> Search:
-    """Choose by valid NE, then read the chosen run's test figures.
+    """Choose by valid NE, among the trials within ``max_step_ms``, then read the chosen run's test figures.
 
     Raises:
-        UserError: no trial of an experiment finished; tells the first failure.
+        UserError: no trial of an experiment finished, or none within the limit; tells the first failure.
     """
     texts = [{name: show(choice) for name, choice in setting.items()} for setting in settings]
     labels = list(dict.fromkeys(trial.label for trial in trials))
     by_label = {label: [(t, o) for t, o in zip(trials, outcomes, strict=True) if t.label == label] for label in labels}
-    searched = [_searched(label, by_label[label], texts) for label in labels]
+    searched = [_searched(label, by_label[label], texts, max_step_ms) for label in labels]
     gaps = [_gap(searched[0], other) for other in searched[1:]]
-    return Search(seed, ranges, texts, searched, [gap for gap in gaps if gap is not None])
+    return Search(seed, ranges, texts, searched, [gap for gap in gaps if gap is not None], sampler, max_step_ms)
 
 
-def _searched(label: str, pairs: Sequence[tuple[Trial, Outcome]], texts: Sequence[dict[str, str]]) -> Searched:
+def _searched(
+    label: str, pairs: Sequence[tuple[Trial, Outcome]], texts: Sequence[dict[str, str]], max_step_ms: float | None
+) -> Searched:
     outcomes = [outcome for _, outcome in pairs]
     finished = [(outcome.valid_ne, trial, outcome) for trial, outcome in pairs if outcome.valid_ne is not None]
     if not finished:
         raise UserError(f"{label}: not one of {len(pairs)} trials finished; the first says: {outcomes[0].error}")
+    if max_step_ms is not None:
+        fastest = min(outcome.step_ms for _, _, outcome in finished if outcome.step_ms is not None)
+        finished = [entry for entry in finished if (entry[2].step_ms or 0.0) <= max_step_ms]
+        if not finished:
+            raise UserError(
+                f"{label}: no trial's step takes {max_step_ms:g} ms or less; the fastest takes {fastest:.3g}"
+            )
     valid_ne, trial, outcome = min(finished, key=lambda entry: entry[0])
     assert outcome.folder is not None and outcome.config_hash is not None
     test = RunRecord(Path(outcome.folder)).report.erase

@@ -46,13 +46,32 @@ def trial_table(search: Search) -> Table:
     head = ["trial", *search.settings[0], *(searched.label for searched in search.experiments)]
 
     def cell(outcome: Outcome) -> str:
-        return "failed" if outcome.error is not None else _number(outcome.valid_ne)
+        time = "" if outcome.step_ms is None else f" ({outcome.step_ms:.2f} ms)"
+        return "failed" if outcome.error is not None else _number(outcome.valid_ne) + time
 
     rows = [
         [str(index), *setting.values(), *(cell(searched.outcomes[index]) for searched in search.experiments)]
         for index, setting in enumerate(search.settings)
     ]
     return head, rows
+
+
+def front_table(search: Search) -> Table:
+    """Trials that no other one of their experiment equals or beats in both valid NE and step time, fastest first."""
+    rows = []
+    for searched in search.experiments:
+        known = [
+            (outcome.step_ms, outcome.valid_ne, index)
+            for index, outcome in enumerate(searched.outcomes)
+            if outcome.step_ms is not None and outcome.valid_ne is not None
+        ]
+        lowest = float("inf")
+        for step_ms, valid_ne, index in sorted(known):
+            if valid_ne < lowest:
+                lowest = valid_ne
+                setting = " ".join(f"{k}={v}" for k, v in search.settings[index].items())
+                rows.append([searched.label, str(index), f"{step_ms:.3f}", f"{valid_ne:.5f}", setting])
+    return ("experiment", "trial", "ms a step", "valid NE", "setting"), rows
 
 
 def gap_lines(search: Search) -> list[str]:
@@ -85,11 +104,15 @@ def summary(search: Search) -> str:
 
 
 def _sections(search: Search) -> Iterator[str]:
-    yield "## Chosen by valid NE; test figures are read once, at the end, for these only"
+    limit = "" if search.max_step_ms is None else f" among steps of at most {search.max_step_ms:g} ms"
+    yield f"## Chosen by valid NE{limit}; test figures are read once, at the end, for these only"
     yield render(chosen_table(search))
     yield "\n".join(["```", *command_lines(search), "```"])
     if search.gaps:
         yield "\n".join(f"- {line}" for line in gap_lines(search))
+    if (front := front_table(search))[1]:
+        yield "## Pareto front of valid NE and step time"
+        yield render(front)
     yield "## Mean valid NE of each choice"
     yield render(marginal_table(search))
     if failures := failure_lines(search):
@@ -99,7 +122,8 @@ def _sections(search: Search) -> Iterator[str]:
 
 def markdown(search: Search) -> str:
     """The text of ``search.md``."""
-    title = f"# Random search: {len(search.settings)} settings drawn with seed {search.seed} from {search.ranges}"
+    kind = "Random search" if search.sampler == "random" else f"Search ({search.sampler})"
+    title = f"# {kind}: {len(search.settings)} settings drawn with seed {search.seed} from {search.ranges}"
     trials = ["## Valid NE of every trial", render(trial_table(search))]
     return "\n\n".join([title, *_sections(search), *trials]) + "\n"
 

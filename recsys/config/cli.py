@@ -7,11 +7,12 @@ import difflib
 import os
 import re
 import secrets
+import signal
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import hydra
 from hydra._internal.utils import get_args_parser
@@ -23,6 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from recsys.config.schema import ChainRootSchema, RootSchema
+from recsys.config.sweep_values import detach_sets, loss_weights
 from recsys.errors import ConfigError, UserError
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -31,19 +33,44 @@ _VERSION_BASE = "1.3"
 _FREE_KEYS = ("model.loss_weights", "schedule.lanes")
 _ARCH_HINT = "arch: say where; arch@model.interaction=<option>, or +arch@model.archs.<name>=<option> for one more"
 
+Result = TypeVar("Result")
 Task = Callable[[dict[str, Any], Path], None]
 
 
+class Sweep(Protocol):
+    """What a multirun needs beside the task of a single run."""
+
+    folder: Path
+    """Of the sweep; its jobs' folders lie inside."""
+
+    @property
+    def job(self) -> Task:
+        """Runs one job, in this process or in another. A job that fails is written down and does not end the others."""
+
+    def finish(self) -> int:
+        """Tell what came of all jobs; the exit status."""
+
+
+OpenSweep = Callable[[list[str]], Sweep]
+"""Checks every job of these command-line arguments and writes down which they are."""
+
+
 def register_resolvers() -> None:
-    """``${run_id:}``: a folder name of its own for every process, also for two of the same instant."""
+    """``${run_id:}``: a folder name of its own for every process, two of one instant too; values of sweeps."""
     stamp = f"{time.strftime('%Y-%m-%d/%H-%M-%S')}-{os.getpid()}-{secrets.token_hex(2)}"
     OmegaConf.register_new_resolver("run_id", lambda: stamp, use_cache=True, replace=True)
+    OmegaConf.register_new_resolver("detach_sets", detach_sets, replace=True)
+    OmegaConf.register_new_resolver("loss_weights", loss_weights, replace=True)
 
 
-def main(task: Task) -> None:
+def main(task: Task, open_sweep: OpenSweep | None = None) -> None:
     """Compose the configuration from ``sys.argv`` and run ``task(config, run folder)``.
 
     A :class:`UserError` is told in one message and ends the process with status 1.
+
+    Args:
+        task: a single run.
+        open_sweep: what a multirun does; None: the task for each job, and the first failure ends it.
     """
     # Before torch starts its threads: spinning ones, on cores that others use too, made training ten times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -52,6 +79,9 @@ def main(task: Task) -> None:
     if not _is_hydras_own(flags):
         _or_exit(lambda: check_overrides(flags.overrides, sweep=flags.multirun))
         _or_exit(lambda: _check_run_folder(flags.overrides))
+        if flags.multirun and open_sweep is not None:
+            _run_sweep(_or_exit(lambda: open_sweep(flags.overrides)))
+            return
 
     @hydra.main(version_base=_VERSION_BASE, config_path=str(CONFIGS), config_name="config")
     def job(cfg: DictConfig) -> None:
@@ -65,6 +95,37 @@ def main(task: Task) -> None:
         sys.exit(130)
 
 
+def _run_sweep(sweep: Sweep) -> None:
+    # Said in full: a launcher's other processes have no resolver of ours and no clock of this moment.
+    if not any(argument.startswith("hydra.sweep.dir=") for argument in sys.argv):
+        sys.argv.append(f"hydra.sweep.dir={_quoted(str(sweep.folder))}")
+    # Nor do they find this checkout by themselves: submitit starts Python in whatever folder.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(CONFIGS.parent), os.environ.get("PYTHONPATH")]))
+    run_one = sweep.job
+
+    @hydra.main(version_base=_VERSION_BASE, config_path=str(CONFIGS), config_name="config")
+    def job(cfg: DictConfig) -> None:
+        run_one(to_plain(cfg), Path(HydraConfig.get().runtime.output_dir))
+
+    try:
+        job()
+    except KeyboardInterrupt:
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the tables take a moment; one Ctrl-C is enough
+        print("interrupted: the same command goes on with the jobs that are left", file=sys.stderr)
+        sweep.finish()
+        signal.signal(signal.SIGINT, handler)
+        sys.exit(130)
+    except SystemExit:  # Hydra has told why, for instance that a launcher's process was killed
+        sweep.finish()
+        raise
+    if status := sweep.finish():
+        sys.exit(status)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 def _check_run_folder(arguments: list[str]) -> None:
     for override in map(_parse, arguments):
         if override.key_or_group == "hydra.run.dir" and not override.is_sweep_override():
@@ -76,9 +137,9 @@ def _check_run_folder(arguments: list[str]) -> None:
                 ) from error
 
 
-def _or_exit(action: Callable[[], Any]) -> None:
+def _or_exit(action: Callable[[], Result]) -> Result:
     try:
-        action()
+        return action()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
@@ -100,8 +161,12 @@ def to_plain(cfg: DictConfig) -> dict[str, Any]:
     return {str(k): v for k, v in plain.items()}
 
 
-def compose(overrides: list[str]) -> DictConfig:
+def compose(overrides: list[str], *, with_hydra: bool = False) -> DictConfig:
     """The configuration for ``overrides``, as ``train.py`` would get it; for scripts and tests.
+
+    Args:
+        overrides: without sweeps.
+        with_hydra: whether the node ``hydra`` is in it.
 
     Raises:
         ConfigError: an override that does not fit, with the nearest valid names.
@@ -110,7 +175,7 @@ def compose(overrides: list[str]) -> DictConfig:
     GlobalHydra.instance().clear()
     with hydra.initialize_config_dir(str(CONFIGS), version_base=_VERSION_BASE):
         try:
-            return hydra.compose("config", overrides)
+            return hydra.compose("config", overrides, return_hydra_config=with_hydra)
         except Exception as error:  # hydra's errors share no base class below Exception
             raise ConfigError(_compose_message(error, overrides)) from error
 
@@ -127,6 +192,8 @@ def check_overrides(arguments: list[str], *, sweep: bool = False) -> None:
     """
     overrides = [_parse(argument) for argument in arguments]
     for override in overrides:
+        if override.key_or_group == "sweep" and not sweep:
+            raise ConfigError(f"{override.input_line}: add -m to run the jobs of a sweep")
         if override.is_sweep_override() and not sweep:
             key, _, values = str(override.input_line).partition("=")
             raise ConfigError(f"{key}={values}: write {key}=[{values}] for a list, or add -m to run one job a value")
@@ -166,6 +233,9 @@ def _compose_message(error: Exception, overrides: list[str]) -> str:
     text, cause = str(error), error.__cause__
     if found := re.search(r"Could not find '([^']+)'", text):
         group, _, option = found[1].rpartition("/")
+        if group == "hydra/launcher":
+            plugin = f"hydra-{option.partition('_')[0]}-launcher"
+            return f"{group}={option}: there is no such launcher here; pip install {plugin}"
         return f"{group}={option}: there is no such option in the group {group!r}; {_nearest(option, _options(group))}"
     if found := re.search(r"Multiple values for ([^.\s]+)\.", text):
         return f"{found[1]}: an option is chosen already; write {found[1]}=<option>, without +"

@@ -17,9 +17,9 @@ from recsys.report import describe_environment
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # What these hold never changes a number: how progress is shown, where files go, how speed is timed.
-_WITHOUT_EFFECT = ("quiet", "cache_dir", "reuse_baseline", "save_model", "timing", "device")
+_WITHOUT_EFFECT = ("quiet", "cache_dir", "reuse_baseline", "save_model", "reuse_jobs", "timing", "device")
 # Rooms that show or compare figures and make none.
-_ROOMS_WITHOUT_EFFECT = ("report", "track", "compare", "overview", "serve")
+_ROOMS_WITHOUT_EFFECT = ("report", "track", "compare", "overview", "serve", "sweep", "advise")
 
 
 def fingerprint(cfg: dict[str, Any], data_fingerprint: str, device: torch.device) -> str:

@@ -121,6 +121,7 @@ class TrainerSchema:
     cache_dir: str = MISSING
     reuse_baseline: bool = MISSING
     save_model: bool = MISSING
+    reuse_jobs: bool = MISSING
     timing: TimingSchema = field(default_factory=TimingSchema)
 
 

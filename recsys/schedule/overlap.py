@@ -288,6 +288,22 @@ def saturation_estimate(spans: Sequence[Span], num_sms: int) -> float:
     return sum(s.duration * _share(s, num_sms) for s in spans)
 
 
+def op_saturations(spans: Sequence[Span], num_sms: int) -> dict[str, float]:
+    """By operation (``F:mlp``): microseconds for which its kernels would keep every multiprocessor busy.
+
+    Divided by the time of ``op_durations`` it is the share of the device that the operation fills. As there, a joint
+    update is shared out evenly over its parts.
+    """
+    times: dict[str, float] = {}
+    for span in spans:
+        kind, _, rest = span.op.partition(":")
+        parts = rest.split("@")[0].split(",")
+        for part in parts:
+            key = f"{kind}:{part}"
+            times[key] = times.get(key, 0.0) + span.duration * _share(span, num_sms) / len(parts)
+    return times
+
+
 def _share(span: Span, num_sms: int) -> float:
     if any(word in span.name for word in _PRODUCTS):
         return min(1.0, span.blocks / num_sms)

@@ -61,6 +61,7 @@ def test_what_can_change_the_result_changes_it(key: str, value: object, base: di
         ("trainer.cache_dir", "elsewhere"),
         ("trainer.reuse_baseline", False),
         ("trainer.save_model", False),
+        ("trainer.reuse_jobs", False),
         ("trainer.timing.rounds", 50),
         ("trainer.device", "auto"),
     ],
@@ -82,7 +83,7 @@ def test_every_key_of_the_trainer_is_looked_at(base: dict[str, Any]) -> None:
     """A key that is new must be put on one of the two sides above."""
     assert set(base["trainer"]) == {
         *("epochs", "batch_size", "evals_per_epoch", "keep_best", "patience", "precision"),
-        *("quiet", "cache_dir", "reuse_baseline", "save_model", "timing", "device"),
+        *("quiet", "cache_dir", "reuse_baseline", "save_model", "reuse_jobs", "timing", "device"),
     }
 
 
