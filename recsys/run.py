@@ -16,7 +16,16 @@ from omegaconf import OmegaConf
 from recsys.config.check import check_config
 from recsys.config.cuts import resolve_cuts
 from recsys.config.fingerprint import fingerprint
-from recsys.config.wire import Config, build_autocast, build_data, build_device, build_model, build_stepper
+from recsys.config.wire import (
+    Config,
+    build_autocast,
+    build_data,
+    build_device,
+    build_loop,
+    build_model,
+    build_stepper,
+    skips_nonfinite,
+)
 from recsys.data.source import DataSplits
 from recsys.errors import ConfigError
 from recsys.metrics import peak_memory_bytes, reset_peak_memory
@@ -32,8 +41,9 @@ from recsys.report import (
 )
 from recsys.report.atomic import write_atomic
 from recsys.report.predictions import PREDICTIONS_NPZ, Predictions
+from recsys.saves import BASELINE, EXPERIMENT, RunSaves
 from recsys.train.evaluator import evaluate
-from recsys.train.loop import Fit, LoopConfig
+from recsys.train.loop import Fit
 from recsys.train.timing import Timing, time_interleaved
 
 
@@ -85,12 +95,18 @@ def run(cfg: Config, folder: Path) -> RunReport:
     check_config(cfg)
     device = build_device(cfg["trainer"]["device"])
     build_autocast(cfg, device)  # a wrong precision should not wait for the data
+    skips_nonfinite(cfg, device)
+    with RunSaves(cfg, folder) as saves:
+        return _run(cfg, folder, device, saves)
+
+
+def _run(cfg: Config, folder: Path, device: torch.device, saves: RunSaves) -> RunReport:
     data = build_data(cfg)
     base_cfg = baseline_config(cfg, device)
     erase_hash, base_hash = (fingerprint(c, data.fingerprint, device) for c in (cfg, base_cfg))
-    baseline = _cached_or_trained(base_cfg, data, device, base_hash)
+    baseline = _cached_or_trained(base_cfg, data, device, base_hash, saves)
     same = erase_hash == base_hash
-    erase = baseline if same else _train(cfg, data, device, erase_hash)
+    erase = baseline if same else _train(cfg, data, device, erase_hash, saves, EXPERIMENT)
     timing = time_models([cfg] if same else [base_cfg, cfg], data, device)
     report = replace(
         _join(base_cfg, cfg, baseline, erase, data, device),
@@ -101,6 +117,7 @@ def run(cfg: Config, folder: Path) -> RunReport:
     folder.mkdir(parents=True, exist_ok=True)
     _write_config(cfg, folder)
     write_run(folder, report, _curve(baseline, erase))
+    saves.finish()
     if not cfg["trainer"]["quiet"]:
         print_report(report)
         print(f"written to {folder}")
@@ -124,7 +141,10 @@ def train_model(cfg: Config, folder: Path, data: DataSplits | None = None) -> Ru
     check_config(cfg)
     device = build_device(cfg["trainer"]["device"])
     data = build_data(cfg) if data is None else data
-    trial, predictions = _train_and_predict(cfg, data, device, fingerprint(cfg, data.fingerprint, device))
+    config_hash = fingerprint(cfg, data.fingerprint, device)
+    with RunSaves(cfg, folder, auto_resume=True) as saves:
+        trial, predictions = _train_and_predict(cfg, data, device, config_hash, saves, EXPERIMENT)
+        saves.finish()
     report = _join(cfg, cfg, trial, trial, data, device)
     folder.mkdir(parents=True, exist_ok=True)
     _write_config(cfg, folder)
@@ -163,11 +183,11 @@ def _curve(baseline: Trial, erase: Trial) -> LearningCurve:
     )
 
 
-def _cached_or_trained(cfg: Config, data: DataSplits, device: torch.device, config_hash: str) -> Trial:
+def _cached_or_trained(cfg: Config, data: DataSplits, device: torch.device, config_hash: str, saves: RunSaves) -> Trial:
     path = _baselines(Path(cfg["trainer"]["cache_dir"])) / f"{config_hash}.json"
-    if cfg["trainer"]["reuse_baseline"] and path.exists() and (cached := _read_trial(path)) is not None:
+    if cfg["trainer"]["reuse_baseline"] and path.exists() and (cached := _read_trial(path, config_hash)) is not None:
         return cached
-    trial = _train(cfg, data, device, config_hash)
+    trial = _train(cfg, data, device, config_hash, saves, BASELINE)
     write_atomic(path, json.dumps(asdict(trial)) + "\n")
     return trial
 
@@ -181,11 +201,11 @@ def _baselines(cache: Path) -> Path:
     return folder
 
 
-def _read_trial(path: Path) -> Trial | None:
+def _read_trial(path: Path, config_hash: str) -> Trial | None:
     try:
         raw = json.loads(path.read_text())
         report, curve = ModelReport.from_dict(raw["report"]), [CurvePoint(**p) for p in raw["curve"]]
-        if report.config_hash != path.stem:
+        if report.config_hash != config_hash:
             raise ValueError("of another fingerprint")
         return Trial(report, curve, raw["best_rows"], from_cache=True)
     except (ValueError, KeyError, TypeError):
@@ -193,22 +213,28 @@ def _read_trial(path: Path) -> Trial | None:
         return None
 
 
-def _train(cfg: Config, data: DataSplits, device: torch.device, config_hash: str) -> Trial:
-    return _train_and_predict(cfg, data, device, config_hash)[0]
+def _train(cfg: Config, data: DataSplits, device: torch.device, config_hash: str, saves: RunSaves, role: str) -> Trial:
+    """Train a model, unless an earlier process of this run has finished it."""
+    finished = saves.finished_trial(role)
+    if finished is not None and (trial := _read_trial(finished, config_hash)) is not None:
+        return replace(trial, from_cache=False)
+    trial = _train_and_predict(cfg, data, device, config_hash, saves, role)[0]
+    write_atomic(saves.trial_path(role), json.dumps(asdict(trial)) + "\n")
+    return trial
 
 
 def _train_and_predict(
-    cfg: Config, data: DataSplits, device: torch.device, config_hash: str
+    cfg: Config, data: DataSplits, device: torch.device, config_hash: str, saves: RunSaves, role: str
 ) -> tuple[Trial, Predictions]:
     trainer = cfg["trainer"]
     gc.collect()
     reset_peak_memory(device)
     model = build_model(cfg, data.spec, device)
     stepper = build_stepper(cfg, model, device, trainer["epochs"] * len(data.train))
-    own = {k: trainer[k] for k in ("epochs", "evals_per_epoch", "keep_best", "patience", "quiet")}
-    loop = LoopConfig(**own, window_rows=cfg["metrics"]["window_rows"])
+    loop = build_loop(cfg)
     autocast = build_autocast(cfg, device)
-    fitted = Fit(model, stepper, data, device, loop, autocast).run(cfg["name"])
+    checkpoints = saves.checkpointing(role, cfg, data.fingerprint, config_hash)
+    fitted = Fit(model, stepper, data, device, loop, autocast, checkpoints).run(cfg["name"])
     peak = peak_memory_bytes(device)
     test = evaluate(model, data.test, device, autocast)
     report = ModelReport.from_metrics(

@@ -16,12 +16,13 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # rooms of its own floor.
 FLOORS = (
     ("errors", "features", "seeding", "types", "versions"),
-    ("archs", "data", "metrics", "optim", "schedule", "sparse"),
+    ("archs", "checkpoint", "data", "metrics", "optim", "schedule", "sparse"),
     ("prepare",),
     ("models",),
     ("distributed",),
     ("report", "train"),
     ("config",),
+    ("saves",),
     ("chains", "compare", "run"),
 )
 # The engine orders work of any kind: it may know that a user errs, but no recommender.

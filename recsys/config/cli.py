@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import errno
 import os
 import re
 import secrets
+import signal
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import hydra
@@ -22,8 +25,10 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from recsys.config.resume import RUNS, resumed_folder
 from recsys.config.schema import ChainRootSchema, RootSchema
 from recsys.errors import ConfigError, UserError
+from recsys.train.stop_signal import Stopped
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 _VERSION_BASE = "1.3"
@@ -52,12 +57,15 @@ def main(task: Task) -> None:
     if not _is_hydras_own(flags):
         _or_exit(lambda: check_overrides(flags.overrides, sweep=flags.multirun))
         _or_exit(lambda: _check_run_folder(flags.overrides))
+        _or_exit(lambda: _go_on_in_the_same_folder(flags.overrides, sweep=flags.multirun))
 
     @hydra.main(version_base=_VERSION_BASE, config_path=str(CONFIGS), config_name="config")
     def job(cfg: DictConfig) -> None:
         folder = Path(HydraConfig.get().runtime.output_dir)
         _or_exit(lambda: task(to_plain(cfg), folder))
 
+    # While a model trains, the loop takes the signal instead and saves.
+    signal.signal(signal.SIGTERM, _raise_stopped)
     try:
         job()
     except KeyboardInterrupt:
@@ -66,7 +74,14 @@ def main(task: Task) -> None:
 
 
 def _check_run_folder(arguments: list[str]) -> None:
-    for override in map(_parse, arguments):
+    overrides = [_parse(argument) for argument in arguments]
+    here = RUNS if RUNS.is_dir() else RUNS.parent
+    if not any(o.key_or_group == "hydra.run.dir" for o in overrides) and not os.access(here, os.W_OK | os.X_OK):
+        raise ConfigError(
+            f"{RUNS}: cannot be made here ({os.strerror(errno.EACCES)}); name a folder that can be written with "
+            "hydra.run.dir=FOLDER"
+        )
+    for override in overrides:
         if override.key_or_group == "hydra.run.dir" and not override.is_sweep_override():
             try:
                 Path(str(override.value())).mkdir(parents=True, exist_ok=True)
@@ -74,6 +89,24 @@ def _check_run_folder(arguments: list[str]) -> None:
                 raise ConfigError(
                     f"hydra.run.dir={override.value()}: {error.strerror}; name a folder that can be written"
                 ) from error
+
+
+def _go_on_in_the_same_folder(arguments: list[str], *, sweep: bool) -> None:
+    """Let a resumed run write to the folder of the run that it resumes, unless the command line names one."""
+    given = {override.key_or_group: override for override in map(_parse, arguments)}
+    if "resume" not in given or not isinstance(given["resume"].value(), str):
+        return
+    if sweep:
+        raise ConfigError("resume: goes on with one run; leave -m out, or use checkpoint.auto_resume=true")
+    if given.keys() & {"hydra.run.dir", "checkpoint.folder"}:
+        return
+    if (folder := resumed_folder(str(given["resume"].value()))) is not None:
+        quoted = str(folder).replace("\\", "\\\\").replace("'", "\\'")
+        sys.argv.append(f"hydra.run.dir='{quoted}'")
+
+
+def _raise_stopped(number: int, frame: FrameType | None) -> None:
+    raise Stopped
 
 
 def _or_exit(action: Callable[[], Any]) -> None:
