@@ -16,7 +16,7 @@ from recsys.checkpoint.store import Store, problem_of
 from recsys.config.cli import _check_run_folder
 from recsys.data.parquet_source import PreparedData
 from recsys.errors import CheckpointError, ConfigError, DataError
-from recsys.train import loop
+from recsys.train.fit_state import FitState
 from scripts.fault_job import Job, job_config
 from scripts.kill_points import forked
 from tests.reference.prepared_folder import ONE_HOT, numbered_rows, write_prepared
@@ -33,10 +33,10 @@ def test_a_full_disk_stops_training_or_does_not_and_older_checkpoints_stay(in_ba
     def fill(on_error: str) -> tuple[int, str]:
         config = CheckpointConfig(every_steps=2, every_seconds=0, async_save=in_background, on_error=on_error)
         folder = tmp_path / on_error
-        advance = loop.FitState.advance
+        advance = FitState.advance
 
         def work() -> str:
-            def advance_and_fill(state: loop.FitState, rows: int, batches: int) -> None:
+            def advance_and_fill(state: FitState, rows: int, batches: int) -> None:
                 advance(state, rows, batches)
                 if state.step == 4:  # from here on no file gets larger than a few kilobytes
                     deadline = time.monotonic() + 30
@@ -44,7 +44,7 @@ def test_a_full_disk_stops_training_or_does_not_and_older_checkpoints_stay(in_ba
                         time.sleep(0.01)
                     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
 
-            loop.FitState.advance = advance_and_fill  # type: ignore[method-assign]
+            pytest.MonkeyPatch().setattr(FitState, "advance", advance_and_fill)
             try:
                 return "done " + Job(folder, checkpoint=config).run()
             except CheckpointError as error:
@@ -122,15 +122,15 @@ def test_a_data_file_that_goes_away_between_epochs_is_named_and_the_run_can_go_o
     data = PreparedData(str(rows)).splits(64, 5)
     cfg, file = job_config(), rows / "train" / "part-00002.parquet"
     whole = Job(tmp_path / "whole", cfg, data).run()
-    advance = loop.FitState.advance
+    advance = FitState.advance
 
-    def advance_and_lose(state: loop.FitState, rows: int, batches: int) -> None:
+    def advance_and_lose(state: FitState, rows: int, batches: int) -> None:
         advance(state, rows, batches)
         if state.epoch == 1 and file.exists():
             shutil.move(file, tmp_path / "gone")
 
     def work() -> str:
-        loop.FitState.advance = advance_and_lose  # type: ignore[method-assign]
+        pytest.MonkeyPatch().setattr(FitState, "advance", advance_and_lose)
         try:
             return Job(tmp_path / "lost", cfg, PreparedData(str(rows)).splits(64, 5)).run()
         except DataError as error:

@@ -37,8 +37,8 @@ def ranks(size: int, folder: Path, work: Callable[[Peers], None]) -> None:
         if child == 0:
             code = 1
             try:
-                store = dist.FileStore(str(folder / f"store-{size}"), size)
-                dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+                meeting = f"file://{folder / f'store-{size}'}"
+                dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=size)
                 work(GroupPeers())
                 dist.barrier()
                 code = 0

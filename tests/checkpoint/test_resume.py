@@ -12,7 +12,6 @@ import pytest
 from recsys.checkpoint.saver import CheckpointConfig
 from recsys.data.parquet_source import PreparedData
 from recsys.data.source import DataSplits
-from recsys.train import loop
 from recsys.train.fit_state import FitState
 from scripts.fault_job import Job, job_config, job_data
 from tests.reference.prepared_folder import MULTI_HOT, numbered_rows, write_prepared
@@ -36,7 +35,7 @@ def interrupted_in(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
         advance(state, rows, batches)
 
     with monkeypatch.context() as patch, pytest.raises(Interrupted):
-        patch.setattr(loop.FitState, "advance", advance_or_end)
+        patch.setattr(FitState, "advance", advance_or_end)
         yield
 
 
