@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from recsys.checkpoint.files import check_content, read_small
-from recsys.checkpoint.manifest import STATE, Manifest, read_manifest
+from recsys.checkpoint.manifest import STATE, Manifest, SavedTensor, read_manifest
 from recsys.checkpoint.peers import Peers, agree
 from recsys.checkpoint.shard import Shard, overlap, relative
 from recsys.checkpoint.strict_json import parse
@@ -71,22 +71,18 @@ class Checkpoint:
         """
         wanted = {s.name: s for s in shards}
         saved = {n: t for n, t in self.manifest.tensors.items() if n.startswith(prefixes)}
-        problems = [f"{n}: is not in the checkpoint" for n in wanted if n not in saved]
+        problems = [_mismatch(here, saved[name]) for name, here in wanted.items() if name in saved]
+        problems += [f"{n}: is not in the checkpoint" for n in wanted if n not in saved]
         # A rank need not hold a piece of every tensor.
         here_or_elsewhere = {name for text in peers.gather("\n".join(wanted)) for name in text.split("\n")}
         problems += [f"{n}: is in the checkpoint alone" for n in saved if n not in here_or_elsewhere]
-        for name in wanted.keys() & saved.keys():
-            here, there = wanted[name], saved[name]
-            if here.shape != there.shape:
-                problems.append(f"{name}: {_size(there.shape)} in the checkpoint, {_size(here.shape)} here")
-            elif DTYPES.get(here.tensor.dtype) != there.dtype:
-                problems.append(f"{name}: {there.dtype} in the checkpoint, {DTYPES.get(here.tensor.dtype)} here")
+        problems = [problem for problem in problems if problem]
         message = ""
         if problems:
             more = f" (and {len(problems) - _SHOWN} more)" if len(problems) > _SHOWN else ""
             message = (
                 f"{self.folder}: does not fit the model and its optimizers; use the settings that it was made with: "
-                f"{'; '.join(sorted(problems)[:_SHOWN])}{more}"
+                f"{'; '.join(problems[:_SHOWN])}{more}"
             )
         agree(peers, message)
 
@@ -125,6 +121,13 @@ class Checkpoint:
         whole = torch.empty(saved.shape, dtype=BY_NAME[saved.dtype])
         self.load([Shard(name, saved.shape, (0,) * len(saved.shape), whole)])
         return whole
+
+
+def _mismatch(here: Shard, there: SavedTensor) -> str:
+    if here.shape != there.shape:
+        return f"{here.name}: {_size(there.shape)} in the checkpoint, {_size(here.shape)} here"
+    dtype = DTYPES.get(here.tensor.dtype)
+    return "" if dtype == there.dtype else f"{here.name}: {there.dtype} in the checkpoint, {dtype} here"
 
 
 def _size(shape: tuple[int, ...]) -> str:

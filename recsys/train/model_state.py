@@ -96,9 +96,9 @@ class ModelState:
         for optimizer, parameter in found:
             if self._names[parameter] == of and key not in optimizer.state[parameter]:
                 saved = checkpoint.manifest.tensors[name]
-                # Not whatever size a file asks for.
+                # Not whatever size a file asks for; what does not fit is told later, with all the rest.
                 if saved.shape not in ((), tuple(parameter.shape)):
-                    raise CheckpointError(f"{checkpoint.folder}: {name} has the shape {saved.shape}")
+                    continue
                 room = torch.empty(saved.shape, dtype=BY_NAME[saved.dtype], device=parameter.device)
                 optimizer.state[parameter][key] = room
 
