@@ -21,3 +21,7 @@ class ConfigError(UserError):
 
 class NonFiniteError(UserError):
     """A loss became NaN or infinite; names the part it came from and the step."""
+
+
+class CheckpointError(UserError):
+    """A checkpoint that cannot be written, read or used; names the folder or file and what is wrong with it."""

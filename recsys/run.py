@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import gc
-import json
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -16,12 +14,17 @@ from omegaconf import OmegaConf
 from recsys.config.check import check_config
 from recsys.config.cuts import resolve_cuts
 from recsys.config.fingerprint import fingerprint
-from recsys.config.wire import Config, build_autocast, build_data, build_device, build_model, build_stepper
+from recsys.config.wire import (
+    Config,
+    build_autocast,
+    build_data,
+    build_device,
+    build_model,
+    build_stepper,
+    skips_nonfinite,
+)
 from recsys.data.source import DataSplits
-from recsys.errors import ConfigError
-from recsys.metrics import peak_memory_bytes, reset_peak_memory
 from recsys.report import (
-    CurvePoint,
     LearningCurve,
     ModelReport,
     RunReport,
@@ -31,28 +34,12 @@ from recsys.report import (
     write_run,
 )
 from recsys.report.atomic import write_atomic
-from recsys.report.predictions import BASELINE_PREDICTIONS_NPZ, PREDICTIONS_NPZ, Predictions
+from recsys.report.predictions import BASELINE_PREDICTIONS_NPZ, PREDICTIONS_NPZ
+from recsys.saves import BASELINE, EXPERIMENT, RunSaves
+from recsys.serve.model_files import WEIGHTS, forget, place_weights, require_safetensors, write_model_files
 from recsys.track import Tracking, open_tracking
-from recsys.train.evaluator import evaluate
-from recsys.train.loop import Fit, LoopConfig
 from recsys.train.timing import Timing, time_interleaved
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A trained model's quality and curve, without speed.
-
-    Attributes:
-        best_rows: training rows that the reported state had seen.
-        predictions: of the test rows.
-    """
-
-    report: ModelReport
-    curve: list[CurvePoint]
-    best_rows: int
-    predictions: Predictions
-    from_cache: bool = False
-
+from recsys.trial import Surroundings, Trial, cached_or_trained, trained
 
 # The strongest schedule that needs no detach, by that of the experiment; on a CPU it is ``sequential``.
 _BASELINE_SCHEDULE = {"erase": "branch_graph", "erase_graph": "branch_graph"} | dict.fromkeys(
@@ -79,30 +66,47 @@ def baseline_config(cfg: Config, device: torch.device | None = None) -> Config:
     return base
 
 
-def run(cfg: Config, folder: Path) -> RunReport:
+def run(cfg: Config, folder: Path, data: DataSplits | None = None) -> RunReport:
     """Train, evaluate, time and report; everything lands in ``folder``.
+
+    Args:
+        cfg: a resolved configuration.
+        folder: of the run.
+        data: what ``build_data(cfg)`` gives, where the caller has it already.
 
     Raises:
         UserError: anything that the person who ran it can mend.
     """
-    check_config(cfg)
-    device = build_device(cfg["trainer"]["device"])
-    build_autocast(cfg, device)  # a wrong precision should not wait for the data
-    with open_tracking(cfg, folder) as tracking:
-        report = _run(cfg, folder, device, tracking)
+    device = _check(cfg)
+    with open_tracking(cfg, folder) as tracking, RunSaves(cfg, folder) as saves:
+        around = Surroundings(build_data(cfg) if data is None else data, device, saves)
+        report = _run(cfg, folder, around, tracking)
     if not cfg["trainer"]["quiet"]:
         print_report(report)
         print(f"written to {folder}")
     return report
 
 
-def _run(cfg: Config, folder: Path, device: torch.device, tracking: Tracking) -> RunReport:
-    data = build_data(cfg)
+def _check(cfg: Config) -> torch.device:
+    """What is wrong should not wait for the data."""
+    check_config(cfg)
+    device = build_device(cfg["trainer"]["device"])
+    build_autocast(cfg, device)
+    skips_nonfinite(cfg, device)
+    if cfg["trainer"]["save_model"]:
+        require_safetensors()
+    return device
+
+
+def _run(cfg: Config, folder: Path, around: Surroundings, tracking: Tracking) -> RunReport:
+    data, device = around.data, around.device
     base_cfg = baseline_config(cfg, device)
     erase_hash, base_hash = (fingerprint(c, data.fingerprint, device) for c in (cfg, base_cfg))
     same = erase_hash == base_hash
-    baseline = _cached_or_trained(base_cfg, data, device, base_hash, tracking.on_point("erase" if same else "baseline"))
-    erase = baseline if same else _train(cfg, data, device, erase_hash, tracking.on_point("erase"))
+    forget(folder)
+    on_base = tracking.on_point("erase" if same else "baseline")
+    baseline = cached_or_trained(base_cfg, around, base_hash, BASELINE, on_base)
+    erase = baseline if same else trained(cfg, around, erase_hash, EXPERIMENT, tracking.on_point("erase"))
     timing = time_models([cfg] if same else [base_cfg, cfg], data, device)
     report = replace(
         _join(base_cfg, cfg, baseline, erase, data, device),
@@ -110,12 +114,10 @@ def _run(cfg: Config, folder: Path, device: torch.device, tracking: Tracking) ->
         erase=_with_speed(erase.report, timing, -1),
         speedup=None if same else Speedup.from_pairs(*timing.seconds),
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    _write_config(cfg, folder)
-    erase.predictions.write(folder / PREDICTIONS_NPZ)
-    if not same:
-        baseline.predictions.write(folder / BASELINE_PREDICTIONS_NPZ)
+    other = {} if same else {"baseline": (base_cfg, baseline)}
+    _write_models(folder, data, {"erase": (cfg, erase), **other})
     write_run(folder, report, _curve(baseline, erase))
+    around.saves.finish()
     tracking.on_report(report, {"baseline": baseline.best_rows, "erase": erase.best_rows}, folder)
     return report
 
@@ -123,8 +125,8 @@ def _run(cfg: Config, folder: Path, device: torch.device, tracking: Tracking) ->
 def train_model(cfg: Config, folder: Path, data: DataSplits | None = None) -> RunReport:
     """Train and evaluate one model, with no baseline beside it and no timing.
 
-    ``folder`` becomes a run's folder: beside what ``run`` leaves, ``config.yaml`` and the predictions of the test
-    rows. Both sides of the report are this model, as where an experiment is its own baseline.
+    ``folder`` becomes a run's folder, as ``run`` leaves it. Both sides of the report are this model, as where an
+    experiment is its own baseline.
 
     Args:
         cfg: a resolved configuration.
@@ -134,23 +136,33 @@ def train_model(cfg: Config, folder: Path, data: DataSplits | None = None) -> Ru
     Raises:
         UserError: anything that the person who ran it can mend.
     """
-    check_config(cfg)
-    device = build_device(cfg["trainer"]["device"])
+    device = _check(cfg)
     data = build_data(cfg) if data is None else data
-    with open_tracking(cfg, folder) as tracking:
-        config_hash = fingerprint(cfg, data.fingerprint, device)
-        trial = _train(cfg, data, device, config_hash, tracking.on_point("erase"))
+    config_hash = fingerprint(cfg, data.fingerprint, device)
+    with open_tracking(cfg, folder) as tracking, RunSaves(cfg, folder, auto_resume=True) as saves:
+        forget(folder)
+        trial = trained(cfg, Surroundings(data, device, saves), config_hash, EXPERIMENT, tracking.on_point("erase"))
         report = _join(cfg, cfg, trial, trial, data, device)
-        folder.mkdir(parents=True, exist_ok=True)
-        _write_config(cfg, folder)
-        trial.predictions.write(folder / PREDICTIONS_NPZ)
+        _write_models(folder, data, {"erase": (cfg, trial)})
         write_run(folder, report, _curve(trial, trial))
+        saves.finish()
         tracking.on_report(report, {"erase": trial.best_rows}, folder)
     return report
 
 
-def _write_config(cfg: Config, folder: Path) -> None:
-    write_atomic(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(cfg)))
+_PREDICTIONS = {"erase": PREDICTIONS_NPZ, "baseline": BASELINE_PREDICTIONS_NPZ}
+
+
+def _write_models(folder: Path, data: DataSplits, sides: dict[str, tuple[Config, Trial]]) -> None:
+    """Configuration, predictions and weights; by the side of the report."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(sides["erase"][0])))
+    for side, (_, trial) in sides.items():
+        trial.predictions.write(folder / _PREDICTIONS[side])
+        if trial.weights is not None:
+            place_weights(trial.weights, folder / WEIGHTS[side])
+    if sides["erase"][1].weights is not None:
+        write_model_files(folder, data, {side: cfg for side, (cfg, _) in sides.items()})
 
 
 def _join(
@@ -177,69 +189,6 @@ def _curve(baseline: Trial, erase: Trial) -> LearningCurve:
         erase=erase.curve,
         best_rows={"baseline": baseline.best_rows, "erase": erase.best_rows},
     )
-
-
-OnPoint = Callable[[CurvePoint], None]
-
-
-def _cached_or_trained(
-    cfg: Config, data: DataSplits, device: torch.device, config_hash: str, on_point: OnPoint
-) -> Trial:
-    path = _baselines(Path(cfg["trainer"]["cache_dir"])) / f"{config_hash}.json"
-    if cfg["trainer"]["reuse_baseline"] and path.exists() and (cached := _read_trial(path)) is not None:
-        for point in cached.curve:
-            on_point(point)
-        return cached
-    trial = _train(cfg, data, device, config_hash, on_point)
-    trial.predictions.write(path.with_suffix(".npz"))
-    plain = {"report": asdict(trial.report), "curve": [asdict(p) for p in trial.curve], "best_rows": trial.best_rows}
-    write_atomic(path, json.dumps(plain) + "\n")
-    return trial
-
-
-def _baselines(cache: Path) -> Path:
-    folder = cache / "baselines"
-    try:  # before hours of training, not after them
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"trainer.cache_dir={cache}: cannot be made ({error}); name a writable folder") from error
-    return folder
-
-
-def _read_trial(path: Path) -> Trial | None:
-    try:
-        raw = json.loads(path.read_text())
-        report, curve = ModelReport.from_dict(raw["report"]), [CurvePoint(**p) for p in raw["curve"]]
-        if report.config_hash != path.stem:
-            raise ValueError("of another fingerprint")
-        predictions = Predictions.read(path.with_suffix(".npz"))
-        return Trial(report, curve, raw["best_rows"], predictions, from_cache=True)
-    except (ValueError, KeyError, TypeError):
-        print(f"{path}: damaged; the baseline is trained again", flush=True)
-        return None
-
-
-def _train(cfg: Config, data: DataSplits, device: torch.device, config_hash: str, on_point: OnPoint) -> Trial:
-    trainer = cfg["trainer"]
-    gc.collect()
-    reset_peak_memory(device)
-    model = build_model(cfg, data.spec, device)
-    stepper = build_stepper(cfg, model, device, trainer["epochs"] * len(data.train))
-    own = {k: trainer[k] for k in ("epochs", "evals_per_epoch", "keep_best", "patience", "quiet")}
-    loop = LoopConfig(**own, window_rows=cfg["metrics"]["window_rows"])
-    autocast = build_autocast(cfg, device)
-    fitted = Fit(model, stepper, data, device, loop, autocast, on_point).run(cfg["name"])
-    peak = peak_memory_bytes(device)
-    test = evaluate(model, data.test, device, autocast)
-    report = ModelReport.from_metrics(
-        test.compute(),
-        rows_per_s=None,
-        peak_memory_bytes=peak,
-        seed=cfg["seed"],
-        config_hash=config_hash,
-        heads=test.compute_heads(),
-    )
-    return Trial(report, fitted.curve, fitted.best_rows, Predictions(*test.predictions()))
 
 
 def time_models(cfgs: Sequence[Config], data: DataSplits, device: torch.device) -> Timing:

@@ -16,13 +16,13 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # rooms of its own floor.
 FLOORS = (
     ("errors", "features", "seeding", "types", "versions"),
-    ("archs", "data", "metrics", "optim", "schedule", "sparse"),
+    ("archs", "checkpoint", "data", "metrics", "optim", "schedule", "sparse"),
     ("prepare",),
     ("models",),
     ("distributed",),
     ("report", "track", "train"),
     ("config",),
-    ("serve",),
+    ("saves", "serve"),
     ("chains", "compare", "overview", "run"),
     ("advise", "sweep"),
 )

@@ -137,7 +137,7 @@ def test_a_damaged_cache_is_told_and_trained_again(
     path.with_suffix(".npz").write_bytes(predictions)
     for damage in ("{", "null", "[]", '{"report": {}, "curve": []}', intact.replace(path.stem, "0" * 16)):
         path.write_text(damage)
-        assert module._read_trial(path) is None, damage
+        assert module._read_trial(path, path.stem) is None, damage
         assert capsys.readouterr().out == f"{path}: damaged; the baseline is trained again\n"
     second = start("+experiment=dlrm")
     assert capsys.readouterr().out.startswith(f"{path}: damaged")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from recsys.checkpoint.saver import CheckpointConfig
 from recsys.config.cuts import resolve_cuts
 from recsys.config.target import check_target
 from recsys.errors import ConfigError
@@ -40,6 +41,8 @@ def check_config(cfg: dict[str, Any]) -> None:
     for key in _WIDTHS:
         _require(cfg, key, lambda v: all(w >= 1 for w in v), "must be widths of at least 1, such as [64,32]")
     check_names(cfg["trackers"])
+    _require(cfg, "trainer.on_nonfinite", lambda v: v in ("stop", "skip"), "valid are stop, skip")
+    _require(cfg, "trainer.max_skipped_steps", lambda v: v >= 0, "must be at least 0")
     resolve_cuts(cfg["model"])
     check_target(cfg["data"], "data")
     check_target(cfg["model"]["interaction"], "model.interaction")
@@ -50,6 +53,14 @@ def check_config(cfg: dict[str, Any]) -> None:
     SparseConfig(**cfg["sparse"])
     DenseOptimConfig(**{k: v for k, v in cfg["optim"].items() if k != "lr_schedule"})
     LrSchedule(**cfg["optim"]["lr_schedule"])
+    _check_checkpoint(cfg["checkpoint"])
+
+
+def _check_checkpoint(group: dict[str, Any]) -> None:
+    allowed = group["allow_changes"]
+    if not isinstance(allowed, str | list) or not all(isinstance(word, str) for word in allowed):
+        raise ConfigError(f"checkpoint.allow_changes={allowed}: give a list of config keys, or all")
+    CheckpointConfig(**{k: v for k, v in group.items() if k != "allow_changes"})
 
 
 def _check_lanes(schedule: dict[str, Any], parts: list[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import errno
 import os
 import re
 import secrets
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any, Protocol, TypeVar
 
 import hydra
@@ -23,9 +25,11 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from recsys.config.resume import RUNS, resumed_folder
 from recsys.config.schema import ChainRootSchema, RootSchema
 from recsys.config.sweep_values import detach_sets, loss_weights
 from recsys.errors import ConfigError, UserError
+from recsys.train.stop_signal import Stopped
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 _VERSION_BASE = "1.3"
@@ -79,6 +83,7 @@ def main(task: Task, open_sweep: OpenSweep | None = None) -> None:
     if not _is_hydras_own(flags):
         _or_exit(lambda: check_overrides(flags.overrides, sweep=flags.multirun))
         _or_exit(lambda: _check_run_folder(flags.overrides))
+        _or_exit(lambda: _go_on_in_the_same_folder(flags.overrides, sweep=flags.multirun))
         if flags.multirun and open_sweep is not None:
             _run_sweep(_or_exit(lambda: open_sweep(flags.overrides)))
             return
@@ -88,6 +93,8 @@ def main(task: Task, open_sweep: OpenSweep | None = None) -> None:
         folder = Path(HydraConfig.get().runtime.output_dir)
         _or_exit(lambda: task(to_plain(cfg), folder))
 
+    # While a model trains, the loop takes the signal instead and saves.
+    signal.signal(signal.SIGTERM, _raise_stopped)
     try:
         job()
     except KeyboardInterrupt:
@@ -127,7 +134,14 @@ def _quoted(text: str) -> str:
 
 
 def _check_run_folder(arguments: list[str]) -> None:
-    for override in map(_parse, arguments):
+    overrides = [_parse(argument) for argument in arguments]
+    here = RUNS if RUNS.is_dir() else RUNS.parent
+    if not any(o.key_or_group == "hydra.run.dir" for o in overrides) and not os.access(here, os.W_OK | os.X_OK):
+        raise ConfigError(
+            f"{RUNS}: cannot be made here ({os.strerror(errno.EACCES)}); name a folder that can be written with "
+            "hydra.run.dir=FOLDER"
+        )
+    for override in overrides:
         if override.key_or_group == "hydra.run.dir" and not override.is_sweep_override():
             try:
                 Path(str(override.value())).mkdir(parents=True, exist_ok=True)
@@ -135,6 +149,24 @@ def _check_run_folder(arguments: list[str]) -> None:
                 raise ConfigError(
                     f"hydra.run.dir={override.value()}: {error.strerror}; name a folder that can be written"
                 ) from error
+
+
+def _go_on_in_the_same_folder(arguments: list[str], *, sweep: bool) -> None:
+    """Let a resumed run write to the folder of the run that it resumes, unless the command line names one."""
+    given = {override.key_or_group: override for override in map(_parse, arguments)}
+    if "resume" not in given or not isinstance(given["resume"].value(), str):
+        return
+    if sweep:
+        raise ConfigError("resume: goes on with one run; leave -m out, or use checkpoint.auto_resume=true")
+    if given.keys() & {"hydra.run.dir", "checkpoint.folder"}:
+        return
+    if (folder := resumed_folder(str(given["resume"].value()))) is not None:
+        quoted = str(folder).replace("\\", "\\\\").replace("'", "\\'")
+        sys.argv.append(f"hydra.run.dir='{quoted}'")
+
+
+def _raise_stopped(number: int, frame: FrameType | None) -> None:
+    raise Stopped
 
 
 def _or_exit(action: Callable[[], Result]) -> Result:

@@ -18,20 +18,14 @@ from recsys.report import describe_environment
 _PACKAGE = Path(__file__).resolve().parents[1]
 # What these hold never changes a number: how progress is shown, where files go, how speed is timed.
 _WITHOUT_EFFECT = ("quiet", "cache_dir", "reuse_baseline", "save_model", "reuse_jobs", "timing", "device")
-# Rooms that show or compare figures and make none.
-_ROOMS_WITHOUT_EFFECT = ("report", "track", "compare", "overview", "serve", "sweep", "advise")
+# Rooms that keep, show or compare figures and make none.
+_ROOMS_WITHOUT_EFFECT = ("checkpoint", "report", "track", "compare", "overview", "serve", "sweep", "advise")
 
 
 def fingerprint(cfg: dict[str, Any], data_fingerprint: str, device: torch.device) -> str:
     """16 hex digits over config, rows, source code, library versions, kind of device and threads."""
-    plain = copy.deepcopy(cfg)
-    plain["model"].update(_plain_cuts(plain["model"]))
-    plain.pop("name", None)
+    plain = config_with_effect(cfg)
     plain.pop("data", None)  # the data's own fingerprint stands for it
-    plain.pop("metrics", None)  # of the progress display
-    plain.pop("trackers", None)
-    for key in _WITHOUT_EFFECT:
-        plain["trainer"].pop(key, None)
     facts = {
         "config": plain,
         "data": data_fingerprint,
@@ -41,6 +35,18 @@ def fingerprint(cfg: dict[str, Any], data_fingerprint: str, device: torch.device
         "threads": torch.get_num_threads(),
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def config_with_effect(cfg: dict[str, Any]) -> dict[str, Any]:
+    """The configuration without what never changes a number of the trained model."""
+    plain = copy.deepcopy(cfg)
+    plain["model"].update(_plain_cuts(plain["model"]))
+    # A name, the progress display, who is told of it, and where and when a run is saved.
+    for key in ("name", "metrics", "trackers", "checkpoint", "resume"):
+        plain.pop(key, None)
+    for key in _WITHOUT_EFFECT:
+        plain["trainer"].pop(key, None)
+    return plain
 
 
 def _plain_cuts(model: dict[str, Any]) -> dict[str, Any]:

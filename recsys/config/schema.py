@@ -117,6 +117,8 @@ class TrainerSchema:
     evals_per_epoch: int = MISSING
     keep_best: bool = MISSING
     patience: int = MISSING
+    on_nonfinite: str = MISSING
+    max_skipped_steps: int = MISSING
     quiet: bool = MISSING
     cache_dir: str = MISSING
     reuse_baseline: bool = MISSING
@@ -158,6 +160,21 @@ class ChainRootSchema:
 
 
 @dataclass
+class CheckpointSchema:
+    """When the run is saved; ``allow_changes`` is a word or a list."""
+
+    folder: str | None = MISSING
+    every_steps: int = MISSING
+    every_seconds: float = MISSING
+    keep_last: int = MISSING
+    keep_best: int = MISSING
+    async_save: bool = MISSING
+    on_error: str = MISSING
+    auto_resume: bool = MISSING
+    allow_changes: Any = MISSING
+
+
+@dataclass
 class RootSchema:
     """The whole configuration of an experiment that trains a recommender."""
 
@@ -171,3 +188,5 @@ class RootSchema:
     trainer: TrainerSchema = field(default_factory=TrainerSchema)
     metrics: MetricsSchema = field(default_factory=MetricsSchema)
     trackers: list[str] = MISSING
+    checkpoint: CheckpointSchema = field(default_factory=CheckpointSchema)
+    resume: str | None = None

@@ -21,12 +21,15 @@ from recsys.optim.fused_updates import FusedUpdates
 from recsys.optim.lr_schedule import LrSchedule
 from recsys.schedule import factory
 from recsys.schedule.compile import compile_parts
+from recsys.schedule.executors.guarded import GuardedExecutor
+from recsys.schedule.executors.serial import SerialExecutor
 from recsys.schedule.factory import ScheduleConfig
 from recsys.schedule.graph import PartGraph
 from recsys.schedule.program import Program
 from recsys.schedule.step import ModuleParts
 from recsys.schedule.weights import CastWeights
 from recsys.sparse.sparse_arch import SparseConfig
+from recsys.train.loop import LoopConfig
 from recsys.train.static_batch import StaticBatches
 from recsys.train.stepper import Stepper
 
@@ -71,6 +74,16 @@ def build_model(cfg: Config, spec: FeatureSpec, device: torch.device) -> Recomme
     )
 
 
+def build_loop(cfg: Config) -> LoopConfig:
+    """What the training loop itself decides, of the groups ``trainer`` and ``metrics``."""
+    trainer = cfg["trainer"]
+    return LoopConfig(
+        **{k: trainer[k] for k in ("epochs", "evals_per_epoch", "keep_best", "patience", "quiet")},
+        window_rows=cfg["metrics"]["window_rows"],
+        max_skipped_steps=trainer["max_skipped_steps"] if trainer["on_nonfinite"] == "skip" else None,
+    )
+
+
 def build_program(cfg: Config, graph: PartGraph) -> Program:
     """The program of the group ``schedule``; the dense arch has a lane beside the embedding lookup."""
     return factory.build_program(ScheduleConfig(**cfg["schedule"]), graph, MAIN_PATH - {DENSE})
@@ -88,6 +101,7 @@ def build_stepper(cfg: Config, model: Recommender, device: torch.device, total_s
     optimizers = {n: optim.build(p) for n in model.graph.names if (p := model.dense_parameters(n))}
     on_host = make_capturable(optimizers, device) if device.type == "cuda" and schedule.captures else []
     program = build_program(cfg, model.graph)
+    skips = skips_nonfinite(cfg, device)
     inputs = StaticBatches(model.spec)
     executor = factory.build_executor(
         schedule,
@@ -98,6 +112,8 @@ def build_stepper(cfg: Config, model: Recommender, device: torch.device, total_s
         outside=frozenset() if inputs.has_static_ids and lr_schedule.is_constant else frozenset({SPARSE}),
         uncapturable=f"optim.name={optim.name} counts its steps on the host" if on_host else None,
     )
+    if isinstance(executor, SerialExecutor):
+        executor = GuardedExecutor(frozenset({SPARSE}), whole=skips)
     return Stepper(
         parts=_build_parts(cfg, model, optimizers, device, compiled=schedule.compile),
         program=program,
@@ -107,6 +123,27 @@ def build_stepper(cfg: Config, model: Recommender, device: torch.device, total_s
         lr_schedule=lr_schedule,
         total_steps=total_steps,
     )
+
+
+def skips_nonfinite(cfg: Config, device: torch.device) -> bool:
+    """Whether steps with numbers that are not finite are skipped.
+
+    Raises:
+        ConfigError: they cannot be, for something would have been written before it is known.
+    """
+    if cfg["trainer"]["on_nonfinite"] != "skip":
+        return False
+    if device.type != "cpu":
+        raise ConfigError(
+            "trainer.on_nonfinite=skip: on a GPU the tables are written before a loss can be read; "
+            "use trainer.on_nonfinite=stop, or trainer.device=cpu"
+        )
+    if cfg["schedule"]["early_update"]:
+        raise ConfigError(
+            "trainer.on_nonfinite=skip: with schedule.early_update=true parts are written before later ones have run; "
+            "add schedule.early_update=false"
+        )
+    return True
 
 
 def _build_parts(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys.data.source import BatchSource
-from recsys.errors import ConfigError, DataError
+from recsys.errors import ConfigError
 from recsys.features import FeatureSpec
 from recsys.types import Batch
 
@@ -60,8 +60,6 @@ class MemorySource(BatchSource):
         self._labels_R = torch.from_numpy(labels.astype(np.float32))
         self._weights_R = torch.ones(num_rows) if weights is None else torch.from_numpy(weights)
         self._shuffle_seed = shuffle_seed
-        self._epoch = 0
-        self._batch = 0
 
     def __len__(self) -> int:
         """Batches in a whole epoch; the last may be short."""
@@ -74,27 +72,8 @@ class MemorySource(BatchSource):
         for batch in range(first, len(self)):
             start = batch * self.batch_size
             stop = min(start + self.batch_size, self.num_rows)
-            is_last = batch + 1 == len(self)
-            self._epoch, self._batch = (epoch + 1, 0) if is_last else (epoch, batch + 1)
+            self._move_past(epoch, batch)
             yield self._slice(start, stop) if order is None else self._gather(order[start:stop])
-
-    def state_dict(self) -> dict[str, int]:
-        """Position: ``{"epoch": e, "batch": b}``, where batch ``b`` of epoch ``e`` comes next."""
-        return {"epoch": self._epoch, "batch": self._batch}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Move to a position that ``state_dict`` gave.
-
-        Raises:
-            DataError: these rows and this batch size have no such position.
-        """
-        epoch, batch = state["epoch"], state["batch"]
-        if epoch < 0 or not 0 <= batch < max(len(self), 1):
-            raise DataError(
-                f"cannot resume at epoch {epoch}, batch {batch}: an epoch has {len(self)} batches here; "
-                "resume with the data and the batch size that the position was saved with"
-            )
-        self._epoch, self._batch = epoch, batch
 
     def _order(self, epoch: int) -> torch.Tensor | None:
         if self._shuffle_seed is None:

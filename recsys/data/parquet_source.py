@@ -75,8 +75,6 @@ class ParquetSource(BatchSource):
         self.num_rows = last - first
         self._layout = Layout(spec, has_weight=any(shard.has_weight for shard in shards))
         self._make_batch = BatchMaker(self._layout, settings.pin_memory)
-        self._epoch = 0
-        self._batch = 0
 
     @property
     def rows_per_epoch(self) -> int:
@@ -100,33 +98,14 @@ class ParquetSource(BatchSource):
         seen = min(first * self.batch_size, self.num_rows)
         try:
             for batch, (result, real_rows) in enumerate(batches, start=first):
-                is_last = batch + 1 == len(self)
                 seen += real_rows
-                self._epoch, self._batch = (epoch + 1, 0) if is_last else (epoch, batch + 1)
+                self._move_past(epoch, batch)
                 yield result
         finally:
             batches.close()  # type: ignore[attr-defined]
             window.close()
         whole = min(self.rows_per_epoch, self.num_rows)
         assert seen == whole, f"{seen} rows in the batches of epoch {epoch}, but {whole} are due"
-
-    def state_dict(self) -> dict[str, int]:
-        """Position: ``{"epoch": e, "batch": b}``, where batch ``b`` of epoch ``e`` comes next."""
-        return {"epoch": self._epoch, "batch": self._batch}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Move to a position that ``state_dict`` gave.
-
-        Raises:
-            DataError: these rows and this batch size have no such position.
-        """
-        epoch, batch = state["epoch"], state["batch"]
-        if epoch < 0 or not 0 <= batch < max(len(self), 1):
-            raise DataError(
-                f"cannot resume at epoch {epoch}, batch {batch}: an epoch has {len(self)} batches here; "
-                "resume with the data, the batch size and the number of ranks that the position was saved with"
-            )
-        self._epoch, self._batch = epoch, batch
 
     def _order(self, epoch: int) -> EpochOrder:
         return EpochOrder(

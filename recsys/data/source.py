@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from recsys.errors import DataError
 from recsys.features import FeatureSpec
 from recsys.types import Batch
 
@@ -23,6 +24,8 @@ class BatchSource(ABC):
     spec: FeatureSpec
     num_rows: int
     batch_size: int
+    _epoch = 0
+    _batch = 0
 
     @abstractmethod
     def __len__(self) -> int:
@@ -32,13 +35,28 @@ class BatchSource(ABC):
     def __iter__(self) -> Iterator[Batch]:
         """Yield the rest of this epoch."""
 
-    @abstractmethod
     def state_dict(self) -> dict[str, int]:
         """Position: ``{"epoch": e, "batch": b}``, where batch ``b`` of epoch ``e`` comes next."""
+        return {"epoch": self._epoch, "batch": self._batch}
 
-    @abstractmethod
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Move to a position that ``state_dict`` gave."""
+        """Move to a position that ``state_dict`` gave.
+
+        Raises:
+            DataError: these rows and this batch size have no such position.
+        """
+        epoch, batch = state["epoch"], state["batch"]
+        if epoch < 0 or not 0 <= batch < max(len(self), 1):
+            raise DataError(
+                f"cannot resume at epoch {epoch}, batch {batch}: an epoch has {len(self)} batches here; "
+                "resume with the data and the batch size that the position was saved with"
+            )
+        self._epoch, self._batch = epoch, batch
+
+    def _move_past(self, epoch: int, batch: int) -> None:
+        """Set the position behind a batch that is about to be handed out."""
+        is_last = batch + 1 == len(self)
+        self._epoch, self._batch = (epoch + 1, 0) if is_last else (epoch, batch + 1)
 
 
 @dataclass(frozen=True)

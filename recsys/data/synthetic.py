@@ -203,42 +203,26 @@ class SyntheticSource(BatchSource):
         self.batch_size = batch_size
         self.spec: FeatureSpec = data.column_settings.spec()
         self._order_seed = order_seed
-        self._epoch = 0
-        self._batch = 0
 
     def __len__(self) -> int:
         return math.ceil(self.num_rows / self.batch_size)
 
     def __iter__(self) -> Iterator[Batch]:
-        order = self._order(self._epoch)
+        epoch, first = self._epoch, self._batch
+        tasks = (partial(self._batch_number, int(number)) for number in self._order(epoch)[first:])
         if _THREADS == 0:
-            for number in order[self._batch :]:
-                self._batch += 1
-                yield self._batch_number(int(number))
+            for at, task in enumerate(tasks, start=first):
+                self._move_past(epoch, at)
+                yield task()
         else:
-            tasks = (partial(self._batch_number, int(number)) for number in order[self._batch :])
             with ThreadPoolExecutor(_THREADS) as pool:
-                for batch in prefetch(pool, tasks, depth=2 * _THREADS):
-                    self._batch += 1
+                for at, batch in enumerate(prefetch(pool, tasks, depth=2 * _THREADS), start=first):
+                    self._move_past(epoch, at)
                     yield batch
-        self._epoch += 1
-        self._batch = 0
 
     def _batch_number(self, number: int) -> Batch:
         begin = self.start + number * self.batch_size
         return self._make_batch(begin, min(begin + self.batch_size, self.start + self.num_rows))
-
-    def state_dict(self) -> dict[str, int]:
-        return {"epoch": self._epoch, "batch": self._batch}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        epoch, batch = state["epoch"], state["batch"]
-        if epoch < 0 or not 0 <= batch <= len(self):
-            raise ConfigError(
-                f"data position epoch {epoch}, batch {batch} does not exist in epochs of {len(self)} batches; "
-                "resume with the data settings and batch size that the position was saved with"
-            )
-        self._epoch, self._batch = epoch, batch
 
     def _order(self, epoch: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         order = np.arange(len(self))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recsys.metrics.binary import compute_ne
 
@@ -68,6 +68,27 @@ class RunningNE:
         # New sums each time, not running ones minus the oldest: a difference would gather rounding errors.
         while self._rows - self._batches[0][0] >= self._window_rows:
             self._rows -= self._batches.popleft()[0]
+
+    def state(self) -> list[list[Any]]:
+        """Rows and sums of every batch in the window, in JSON's types; waits for the device."""
+        self._flush()
+        return [[rows, sums.tolist()] for rows, sums in self._batches]
+
+    def load_state(self, state: list[list[Any]], device: torch.device) -> None:
+        """Go on from what ``state`` gave, with sums on ``device``.
+
+        Raises:
+            ValueError, TypeError: it is something else.
+        """
+        import torch
+
+        self.reset()
+        for rows, sums in state:
+            tensor = torch.tensor(sums, dtype=torch.float64, device=device)
+            if type(rows) is not int or tensor.shape != (3,):
+                raise ValueError(f"no rows and sums: {rows!r}, {sums!r}")
+            self._batches.append((rows, tensor))
+            self._rows += rows
 
     def compute(self) -> float | None:
         """NE of the rows in the window; None where it is undefined. Waits for the device."""

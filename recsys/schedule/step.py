@@ -35,10 +35,14 @@ class StepResult:
     """What is left of a step: detached scalars and logits by part name.
 
     Executors that replay a captured graph overwrite these tensors in the next step: clone what is kept longer.
+
+    Attributes:
+        fault: what was not finite, such as "the loss of part 'over'", where an executor gave the step up for it.
     """
 
     losses: dict[str, torch.Tensor] = field(default_factory=dict)
     logits: dict[str, torch.Tensor] = field(default_factory=dict)
+    fault: str | None = None
 
 
 class StepParts(Protocol):
@@ -166,6 +170,11 @@ class ModuleParts:
         self._frame: Frame | None = None
 
     @property
+    def optimizers(self) -> Mapping[str, torch.optim.Optimizer]:
+        """Optimizers by part name."""
+        return self._optimizers
+
+    @property
     def _step(self) -> Frame:
         assert self._frame is not None, "no step was begun"
         return self._frame
@@ -267,6 +276,24 @@ class ModuleParts:
         result = self._in_model_order(self._step.result)
         self._frame = None
         return result
+
+    def running_losses(self) -> dict[str, torch.Tensor]:
+        """Losses of the running step so far, in model order."""
+        return self._in_model_order(self._step.result).losses
+
+    def running_gradients(self, part: str) -> list[torch.Tensor]:
+        """What the next update of ``part`` will read."""
+        return list(self._updates.gradients(part))
+
+    def gradient_into(self, part: str) -> torch.Tensor:
+        """The sum of the gradients that the consumers of ``part`` left."""
+        return self._output_gradient(part)
+
+    def abandon(self) -> StepResult:
+        """Drop the running step and every gradient."""
+        for optimizer in self._optimizers.values():
+            optimizer.zero_grad(set_to_none=True)
+        return self.end()
 
     def _in_model_order(self, result: StepResult) -> StepResult:
         # Threads finish parts in any order; whoever stacks the losses needs one.

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType
 from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
+from torchrec.optim.keyed import KeyedOptimizer
 from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
@@ -111,6 +112,24 @@ class SparseArch(nn.Module):
         (kernel,) = self.collection._emb_modules
         pooled_BFD: torch.Tensor = kernel(features.values(), features.offsets(), None)
         return pooled_BFD.view(-1, self.num_features, self.dim)
+
+    def fused_optimizer(self) -> KeyedOptimizer:
+        """The optimizer inside the backward; its state lives in tensors of the kernels."""
+        return self.collection.fused_optimizer()
+
+    def iteration(self) -> int:
+        """Steps that the kernels have counted; Adam's bias correction goes by it."""
+        return max((int(k.iter.item()) for k in self._kernels()), default=0)
+
+    def set_iteration(self, step: int) -> None:
+        """Set the kernels' count of steps."""
+        for kernel in self._kernels():
+            kernel.iter.fill_(step)
+            kernel.iter_cpu.fill_(step)
+
+    def _kernels(self) -> list[Any]:
+        lookups = self.collection._emb_modules
+        return [m for lookup in lookups for m in lookup.modules() if hasattr(m, "iter_cpu")]
 
     def set_lr_factor(self, factor: float) -> None:
         """Set the learning rate to ``factor`` times the configured one."""

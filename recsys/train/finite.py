@@ -13,12 +13,12 @@ class FiniteGuard:
     """Watches every part's loss without waiting for the device in each step.
 
     Losses gather on the device, one small kernel a step; ``check`` reads them. Every ``every`` steps ``update``
-    checks by itself.
+    checks by itself. Steps are counted from ``first_step``.
     """
 
-    def __init__(self, every: int) -> None:
+    def __init__(self, every: int, first_step: int = 0) -> None:
         self._every = every
-        self._steps = 0
+        self._steps = first_step
         self._names: list[str] = []
         self._pending: list[torch.Tensor] = []
 
@@ -53,8 +53,12 @@ class FiniteGuard:
         step = min(s for s, _ in bad)
         part, *others = (n for s, n in bad if s == step)
         also = f" (and with it that of {', '.join(map(repr, others))})" if others else ""
-        raise NonFiniteError(
-            f"the loss of part {part!r}{also} became NaN or infinite in step {step}, counted from 0; lower "
-            "optim.lr or sparse.lr, use optim.lr_schedule.warmup_steps, or look for extreme values among the "
-            "dense features"
-        )
+        raise NonFiniteError(nonfinite_message(f"the loss of part {part!r}{also}", step))
+
+
+def nonfinite_message(what: str, step: int) -> str:
+    """What a person reads who has to do something about it."""
+    return (
+        f"{what} became NaN or infinite in step {step}, counted from 0; lower optim.lr or sparse.lr, use "
+        "optim.lr_schedule.warmup_steps, or look for extreme values among the dense features"
+    )

@@ -66,6 +66,11 @@ class Progress:
         self._next_draw += self._interval
         return self
 
+    def skip(self, rows: int) -> None:
+        """Count ``rows`` rows that an earlier process trained on."""
+        self._rows += rows
+        self._samples = deque([(self._clock(), self._rows)])
+
     def update(self, rows: int, ne: Callable[[], float | None]) -> None:
         """Count ``rows`` more rows; ``ne`` gives NE so far and is called only when something is drawn."""
         self._rows += rows

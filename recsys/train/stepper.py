@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 from recsys.optim.device_lr import LearningRates
 from recsys.optim.lr_schedule import LrSchedule
@@ -37,6 +39,11 @@ class Stepper:
             self._set_lr(self.lr_schedule.factor(self.step, self.total_steps))
         self.step += 1
         return self.executor.run(self.program, self.parts, batch)
+
+    @property
+    def optimizers(self) -> Mapping[str, torch.optim.Optimizer]:
+        """Optimizers of the dense parts by part name; none where the parts have no such things."""
+        return getattr(self.parts, "optimizers", {})
 
     def finish(self) -> None:
         """Wait for what a step left running: before weights are read outside of a step."""

@@ -154,7 +154,19 @@ def test_help_shows_groups_and_examples_and_imports_nothing_heavy(tmp_path: Path
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "python train.py +experiment=erase6" in done.stdout
-    for group in ("arch", "data", "debug", "experiment", "metrics", "model", "optim", "schedule", "sparse", "trainer"):
+    for group in (
+        "arch",
+        "checkpoint",
+        "data",
+        "debug",
+        "experiment",
+        "metrics",
+        "model",
+        "optim",
+        "schedule",
+        "sparse",
+        "trainer",
+    ):
         assert f"\n{group}: " in done.stdout, group
     assert "baseline6, " in done.stdout and "detach: all" in done.stdout
     assert done.stdout.endswith("loaded []\n")

@@ -42,6 +42,8 @@ def base() -> dict[str, Any]:
         ("trainer.keep_best", False),
         ("trainer.patience", 3),
         ("trainer.precision", "bf16"),
+        ("trainer.on_nonfinite", "skip"),
+        ("trainer.max_skipped_steps", 11),
     ],
 )
 def test_what_can_change_the_result_changes_it(key: str, value: object, base: dict[str, Any]) -> None:
@@ -64,6 +66,8 @@ def test_what_can_change_the_result_changes_it(key: str, value: object, base: di
         ("trainer.reuse_jobs", False),
         ("trainer.timing.rounds", 50),
         ("trainer.device", "auto"),
+        ("checkpoint.every_steps", 7),
+        ("resume", "latest"),
     ],
 )
 def test_what_cannot_change_the_result_does_not(key: str, value: object, base: dict[str, Any]) -> None:
@@ -84,6 +88,7 @@ def test_every_key_of_the_trainer_is_looked_at(base: dict[str, Any]) -> None:
     assert set(base["trainer"]) == {
         *("epochs", "batch_size", "evals_per_epoch", "keep_best", "patience", "precision"),
         *("quiet", "cache_dir", "reuse_baseline", "save_model", "reuse_jobs", "timing", "device"),
+        *("on_nonfinite", "max_skipped_steps"),
     }
 
 

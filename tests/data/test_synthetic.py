@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys.data.synthetic import SyntheticData, SyntheticSource
-from recsys.errors import ConfigError
+from recsys.errors import ConfigError, DataError
 from recsys.types import Batch
 
 CONFIG = Path(__file__).parents[2] / "configs" / "data" / "synthetic.yaml"
@@ -107,13 +107,6 @@ def test_resume_at_every_batch() -> None:
             assert_same(a, b)
 
 
-def test_state_after_the_last_batch_starts_the_next_epoch() -> None:
-    source = SyntheticSource(SMALL, 0, 300, batch_size=100)
-    source.load_state_dict({"epoch": 0, "batch": 3})
-    assert list(source) == []
-    assert source.state_dict() == {"epoch": 1, "batch": 0}
-
-
 def test_later_epochs_are_shuffled_by_seed_with_the_short_batch_last() -> None:
     def epochs(seed: int | None) -> list[list[Batch]]:
         source = SyntheticSource(SMALL, 0, 1050, batch_size=100, order_seed=seed)
@@ -132,7 +125,9 @@ def test_later_epochs_are_shuffled_by_seed_with_the_short_batch_last() -> None:
 
 def test_bad_position_is_refused() -> None:
     source = SyntheticSource(SMALL, 0, 300, batch_size=100)
-    with pytest.raises(ConfigError, match="epoch 0, batch 4 does not exist in epochs of 3 batches; resume with the"):
+    with pytest.raises(
+        DataError, match="cannot resume at epoch 0, batch 4: an epoch has 3 batches here; resume with the"
+    ):
         source.load_state_dict({"epoch": 0, "batch": 4})
 
 

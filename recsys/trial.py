@@ -1,0 +1,156 @@
+"""One trained model of a run: its training, its evaluation, and the files by which it need not be trained again."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+
+from recsys.config.wire import Config, build_autocast, build_loop, build_model, build_stepper
+from recsys.data.source import DataSplits
+from recsys.errors import ConfigError, DataError
+from recsys.metrics import peak_memory_bytes, reset_peak_memory
+from recsys.report import CurvePoint, ModelReport
+from recsys.report.atomic import write_atomic
+from recsys.report.predictions import Predictions
+from recsys.saves import RunSaves
+from recsys.serve.model_files import place_weights, write_weights
+from recsys.train.evaluator import evaluate
+from recsys.train.loop import Fit
+
+OnPoint = Callable[[CurvePoint], None]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trained model's quality and curve, without speed.
+
+    Attributes:
+        best_rows: training rows that the reported state had seen.
+        predictions: of the test rows.
+        weights: file of the reported state, where it is kept.
+    """
+
+    report: ModelReport
+    curve: list[CurvePoint]
+    best_rows: int
+    predictions: Predictions
+    weights: Path | None = None
+    from_cache: bool = False
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the models of one run share.
+
+    Attributes:
+        data: the rows.
+        device: where they train.
+        saves: checkpoints, and results of models that an earlier process finished.
+    """
+
+    data: DataSplits
+    device: torch.device
+    saves: RunSaves
+
+
+def cached_or_trained(cfg: Config, around: Surroundings, config_hash: str, role: str, on_point: OnPoint) -> Trial:
+    """The baseline: from the cache if ``trainer.reuse_baseline``, else trained and put there."""
+    path = _baselines(Path(cfg["trainer"]["cache_dir"])) / f"{config_hash}.json"
+    if cfg["trainer"]["reuse_baseline"] and path.exists():
+        cached = read_trial(path, config_hash, cfg["trainer"]["save_model"])
+        if cached is not None:
+            for point in cached.curve:
+                on_point(point)
+            return cached
+    trial = trained(cfg, around, config_hash, role, on_point)
+    if trial.weights is not None:
+        place_weights(trial.weights, path.with_suffix(".safetensors"))
+    write_trial(path, trial)
+    return trial
+
+
+def trained(cfg: Config, around: Surroundings, config_hash: str, role: str, on_point: OnPoint) -> Trial:
+    """Train a model, unless an earlier process of this run has finished it.
+
+    Args:
+        cfg: of the model.
+        around: what surrounds it.
+        config_hash: its fingerprint.
+        role: its folder's name among the checkpoints.
+        on_point: called with each point of the learning curve.
+    """
+    note, save = around.saves.trial_path(role), cfg["trainer"]["save_model"]
+    finished = around.saves.finished_trial(role)
+    if finished is not None and (trial := read_trial(finished, config_hash, save)) is not None:
+        return replace(trial, from_cache=False)
+    weights = note.with_suffix(".safetensors") if save else None
+    trial = train_trial(cfg, around, config_hash, role, on_point, weights)
+    write_trial(note, trial)
+    return trial
+
+
+def train_trial(
+    cfg: Config, around: Surroundings, config_hash: str, role: str, on_point: OnPoint, weights: Path | None
+) -> Trial:
+    """Train and evaluate; the reported state goes to ``weights``."""
+    data, device = around.data, around.device
+    gc.collect()
+    reset_peak_memory(device)
+    model = build_model(cfg, data.spec, device)
+    stepper = build_stepper(cfg, model, device, cfg["trainer"]["epochs"] * len(data.train))
+    autocast = build_autocast(cfg, device)
+    checkpoints = around.saves.checkpointing(role, cfg, data.fingerprint, config_hash)
+    fitted = Fit(model, stepper, data, device, build_loop(cfg), autocast, checkpoints, on_point).run(cfg["name"])
+    peak = peak_memory_bytes(device)
+    if weights is not None:
+        write_weights(weights, model.state_dict())
+    test = evaluate(model, data.test, device, autocast)
+    report = ModelReport.from_metrics(
+        test.compute(),
+        rows_per_s=None,
+        peak_memory_bytes=peak,
+        seed=cfg["seed"],
+        config_hash=config_hash,
+        heads=test.compute_heads(),
+    )
+    return Trial(report, fitted.curve, fitted.best_rows, Predictions(*test.predictions()), weights)
+
+
+def write_trial(path: Path, trial: Trial) -> None:
+    """Write ``path`` (JSON, last, so that it stands for the whole) and the predictions beside it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    trial.predictions.write(path.with_suffix(".npz"))
+    plain = {"report": asdict(trial.report), "curve": [asdict(p) for p in trial.curve], "best_rows": trial.best_rows}
+    write_atomic(path, json.dumps(plain) + "\n")
+
+
+def read_trial(path: Path, config_hash: str, with_weights: bool) -> Trial | None:
+    """What ``write_trial`` wrote; None, with a message, if it is damaged or lacks the weights that are wanted."""
+    weights = path.with_suffix(".safetensors")
+    if with_weights and not weights.exists():
+        return None
+    try:
+        raw = json.loads(path.read_text())
+        report, curve = ModelReport.from_dict(raw["report"]), [CurvePoint(**p) for p in raw["curve"]]
+        if report.config_hash != config_hash:
+            raise ValueError("of another fingerprint")
+        predictions = Predictions.read(path.with_suffix(".npz"))
+        kept = weights if with_weights else None
+        return Trial(report, curve, raw["best_rows"], predictions, kept, from_cache=True)
+    except (DataError, ValueError, KeyError, TypeError):
+        print(f"{path}: damaged; the model is trained again", flush=True)
+        return None
+
+
+def _baselines(cache: Path) -> Path:
+    folder = cache / "baselines"
+    try:  # before hours of training, not after them
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"trainer.cache_dir={cache}: cannot be made ({error}); name a writable folder") from error
+    return folder
