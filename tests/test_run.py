@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from recsys import run as module
+from recsys import trial as trial_module
 from recsys.errors import ConfigError
 from recsys.metrics import compute_metrics
 from recsys.report import RunRecord, RunReport
@@ -20,6 +21,7 @@ from recsys.report.predictions import Predictions
 from recsys.run import baseline_config, run
 from recsys.train import loop
 from recsys.train.timing import Timing
+from recsys.trial import read_trial
 from tests.reference.tiny_run import tiny_config
 
 ROOT = Path(__file__).parents[1]
@@ -100,14 +102,14 @@ def test_the_baseline_comes_from_the_cache_but_its_speed_never(
         return Timing(([float(next(seconds))], [float(next(seconds))]), rows=100)
 
     trained: list[str] = []
-    train = module._train
+    train = trial_module.train_trial
 
     def spy(cfg: dict[str, Any], *rest: Any) -> Any:
         trained.append(cfg["name"])
         return train(cfg, *rest)
 
     monkeypatch.setattr(module, "time_interleaved", scripted)
-    monkeypatch.setattr(module, "_train", spy)
+    monkeypatch.setattr(trial_module, "train_trial", spy)
     first = start("+experiment=erase6", *TWO)
     # Another experiment with the same baseline finds it, too.
     second = start("+experiment=heads6", *TWO)
@@ -131,14 +133,14 @@ def test_a_damaged_cache_is_told_and_trained_again(
     first = start("+experiment=dlrm")
     (path,) = (tmp_path / "cache" / "baselines").glob("*.json")
     intact, predictions = path.read_text(), path.with_suffix(".npz").read_bytes()
-    assert module._read_trial(path) is not None
+    assert read_trial(path, path.stem, True) is not None
     path.with_suffix(".npz").write_bytes(predictions[:100])
-    assert module._read_trial(path) is None and "damaged" in capsys.readouterr().out
+    assert read_trial(path, path.stem, True) is None and "damaged" in capsys.readouterr().out
     path.with_suffix(".npz").write_bytes(predictions)
     for damage in ("{", "null", "[]", '{"report": {}, "curve": []}', intact.replace(path.stem, "0" * 16)):
         path.write_text(damage)
-        assert module._read_trial(path, path.stem) is None, damage
-        assert capsys.readouterr().out == f"{path}: damaged; the baseline is trained again\n"
+        assert read_trial(path, path.stem, True) is None, damage
+        assert capsys.readouterr().out == f"{path}: damaged; the model is trained again\n"
     second = start("+experiment=dlrm")
     assert capsys.readouterr().out.startswith(f"{path}: damaged")
     assert not second.baseline_from_cache

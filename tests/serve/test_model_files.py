@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from recsys import run as module
+from recsys import trial
 from recsys.config.wire import build_data, build_model
 from recsys.errors import ConfigError, DataError
 from recsys.models.recommender import OVER
@@ -73,7 +73,7 @@ def test_an_older_model_does_not_outlive_a_new_run(
     criteo_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = copy_of(criteo_run, tmp_path / "run")
-    monkeypatch.setattr(module, "_train_and_predict", lambda *_: 1 / 0)
+    monkeypatch.setattr(trial, "train_trial", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         train_model(tiny_config("+experiment=dlrm"), folder)
     with pytest.raises(DataError, match="no model was saved"):
