@@ -55,6 +55,9 @@ class SparseSchema:
     lr: float = MISSING
     eps: float = MISSING
     init_scale: float = MISSING
+    l2: float = MISSING
+    first_order: bool = MISSING
+    first_order_l2: float = MISSING
 
 
 @dataclass

@@ -7,24 +7,40 @@ from torch import nn
 
 from recsys.archs.base import SubArch
 from recsys.models.dense_arch import DenseArch
+from recsys.models.first_order import FirstOrder
 from recsys.models.local_head import LocalHead
 from recsys.models.loss import weighted_bce
 from recsys.models.over_arch import OverArch
 from recsys.schedule.step import PartOutput
+from recsys.sparse.pooled_l2 import PooledL2
 from recsys.sparse.sparse_arch import SparseArch
 from recsys.types import Batch
 
 
 class SparsePart(nn.Module):
-    """Embedding lookup: ``(B, F, D)``."""
+    """Embedding lookup: ``(B, F, D)``, with first-order coordinates behind the D if the tables have them.
 
-    def __init__(self, arch: SparseArch) -> None:
+    Args:
+        arch: the tables.
+        l2: penalty of the embeddings' squared length.
+        first_order_l2: the same of the first-order coordinates.
+    """
+
+    l2_E: torch.Tensor
+
+    def __init__(self, arch: SparseArch, *, l2: float = 0.0, first_order_l2: float = 0.0) -> None:
         super().__init__()
         self.arch = arch
+        self.is_penalised = bool(l2 or first_order_l2)
+        per_coordinate = [l2] * arch.dim + [first_order_l2] * (arch.width - arch.dim)
+        self.register_buffer("l2_E", torch.tensor(per_coordinate), persistent=False)
 
     def forward(self, batch: Batch) -> PartOutput:
         """Look up the batch's ids."""
-        return PartOutput(self.arch(batch.sparse_features))
+        pooled_BFE = self.arch(batch.sparse_features)
+        if self.is_penalised and torch.is_grad_enabled():
+            pooled_BFE = PooledL2.apply(pooled_BFE, self.l2_E, batch.weights)
+        return PartOutput(pooled_BFE)
 
     def frozen_values(self) -> tuple[float, ...]:
         """The tables' learning rate, which fbgemm hands to its kernel by value."""
@@ -52,7 +68,14 @@ class TokensPart(nn.Module):
 
     A part of its own, so that its readers' gradients are summed once and split once; and so that under
     autocast the tokens are cast once, not by each reader.
+
+    Args:
+        dim: D; whatever stands behind it in the looked-up vectors is no token's.
     """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
 
     def forward(self, batch: Batch, sparse_BFD: torch.Tensor, *dense_BD: torch.Tensor) -> PartOutput:
         """Concatenate along the token axis."""
@@ -63,7 +86,7 @@ class TokensPart(nn.Module):
         device, dtype = sparse_BFD.device.type, sparse_BFD.dtype
         if torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
-        tokens = [*(d.unsqueeze(1) for d in dense_BD), sparse_BFD]
+        tokens = [*(d.unsqueeze(1) for d in dense_BD), sparse_BFD[..., : self.dim]]
         return PartOutput(torch.cat([t.to(dtype) for t in tokens], dim=1))
 
 
@@ -109,17 +132,30 @@ class SubArchPart(nn.Module):
 
 
 class OverPart(nn.Module):
-    """The over-arch and the main loss: logits ``(B,)``."""
+    """The over-arch and the main loss: logits ``(B,)``.
 
-    def __init__(self, arch: OverArch) -> None:
+    Args:
+        arch: of the interaction arch's and the sub-architectures' outputs.
+        first_order: its logit is added; it reads the last input, the looked-up vectors, and the dense features.
+    """
+
+    def __init__(self, arch: OverArch, first_order: FirstOrder | None = None) -> None:
         super().__init__()
         self.arch = arch
+        self.first_order = first_order
 
     def forward(self, batch: Batch, *inputs: torch.Tensor) -> PartOutput:
         """Predict from the interaction arch's and the sub-architectures' outputs."""
-        return self.compute(batch.labels, batch.weights, *inputs)
+        raw = () if self.first_order is None else (batch.dense_features,)
+        return self.compute(batch.labels, batch.weights, *inputs, *raw)
 
     def compute(self, labels_B: torch.Tensor, weights_B: torch.Tensor, *inputs: torch.Tensor) -> PartOutput:
         """The part on tensors alone, the form that ``torch.compile`` takes."""
+        wide_B: torch.Tensor | None = None
+        if self.first_order is not None:
+            *inputs, sparse_BFE, dense_BN = inputs  # type: ignore[assignment]
+            wide_B = self.first_order(sparse_BFE, dense_BN)
         logits_B = self.arch(torch.cat([x.flatten(1) for x in inputs], dim=1))
+        if wide_B is not None:
+            logits_B = logits_B.float() + wide_B
         return PartOutput(logits_B, weighted_bce(logits_B, labels_B, weights_B), logits_B)

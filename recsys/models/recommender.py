@@ -13,6 +13,7 @@ from recsys.archs.dropout import bind_generator
 from recsys.errors import ConfigError
 from recsys.features import FeatureSpec
 from recsys.models.dense_arch import DenseArch
+from recsys.models.first_order import FirstOrder
 from recsys.models.local_head import LocalHead
 from recsys.models.over_arch import OverArch
 from recsys.models.parts import DensePart, InteractionPart, OverPart, SparsePart, SubArchPart, TokensPart
@@ -46,8 +47,14 @@ class Cuts:
     loss_weights: Mapping[str, float] = field(default_factory=dict)
 
 
-def build_graph(archs: Sequence[str], cuts: Cuts, *, has_dense: bool) -> PartGraph:
+def build_graph(archs: Sequence[str], cuts: Cuts, *, has_dense: bool, first_order: bool = False) -> PartGraph:
     """The part graph of a recommender with sub-architectures ``archs``.
+
+    Args:
+        archs: their names, in model order.
+        cuts: where gradients stop.
+        has_dense: whether there are dense features.
+        first_order: whether the over-arch also reads, and trains, the first-order weights.
 
     Raises:
         ConfigError: a detached part without a local loss, or embeddings that nothing trains.
@@ -61,6 +68,8 @@ def build_graph(archs: Sequence[str], cuts: Cuts, *, has_dense: bool) -> PartGra
     over_inputs = [Edge(INTERACTION), *(Edge(a, grad=a not in cuts.detach) for a in archs)]
     if cuts.skip_tokens:
         over_inputs.append(reads_tokens(OVER))
+    if first_order:
+        over_inputs.append(Edge(SPARSE))
     return PartGraph(
         (
             *(PartSpec(name, trainable=name != SPARSE) for name in features),
@@ -132,14 +141,15 @@ class Recommender(nn.Module):
             raise ConfigError("data: the model needs at least one categorical feature, but the feature spec has none")
         has_dense = bool(spec.dense)
         shape = TokenShape(len(spec.sparse) + has_dense, sparse.embedding_dim)
-        self.graph = build_graph(list(archs), cuts, has_dense=has_dense)
+        self.graph = build_graph(list(archs), cuts, has_dense=has_dense, first_order=sparse.first_order)
         self.spec = spec
         self.seed = seed
-        parts: dict[str, nn.Module] = {SPARSE: SparsePart(SparseArch(spec, sparse, seed=seed, device=device))}
+        tables = SparseArch(spec, sparse, seed=seed, device=device)
+        parts: dict[str, nn.Module] = {SPARSE: SparsePart(tables, l2=sparse.l2, first_order_l2=sparse.first_order_l2)}
         if has_dense:
             with keyed_init(seed, DENSE):
                 parts[DENSE] = DensePart(DenseArch(len(spec.dense), sparse.embedding_dim, hidden=dense_hidden))
-        parts[TOKENS] = TokensPart()
+        parts[TOKENS] = TokensPart(sparse.embedding_dim)
         with keyed_init(seed, INTERACTION):
             main = interaction(shape)
         parts[INTERACTION] = InteractionPart(main)
@@ -148,8 +158,9 @@ class Recommender(nn.Module):
             part = _sub_arch_part(name, factory, head, cuts, shape, seed)
             parts[name] = part
             over_in += part.arch.out_features
+        first_order = FirstOrder(len(spec.dense), sparse.embedding_dim) if sparse.first_order else None
         with keyed_init(seed, OVER):
-            parts[OVER] = OverPart(OverArch(over_in, hidden=over_hidden, dropout=over_dropout))
+            parts[OVER] = OverPart(OverArch(over_in, hidden=over_hidden, dropout=over_dropout), first_order)
         self.parts = nn.ModuleDict(parts)
         self.to(device)
         for name, module in self.parts.items():
