@@ -19,6 +19,7 @@ _AT_LEAST_ONE = (
     "trainer.evals_per_epoch",
     "trainer.timing.rounds",
     "trainer.timing.steps",
+    "model.dense_arch.tokens",
 )
 _WIDTHS = ("model.dense_arch.hidden", "model.over_arch.hidden", "model.local_head.hidden")
 _MAX_SEED = 2**63 - 1
@@ -36,6 +37,7 @@ def check_config(cfg: dict[str, Any]) -> None:
     _require(cfg, "metrics.window_rows", lambda v: v is None or v >= 1, "must be at least 1, or null for all rows")
     _require(cfg, "seed", lambda v: 0 <= v <= _MAX_SEED, f"must be in [0, {_MAX_SEED}]")
     _require(cfg, "model.over_arch.dropout", lambda v: 0 <= v < 1, "must be in [0, 1)")
+    _require(cfg, "model.dense_arch.bins", lambda v: v >= 0, "must be at least 0; 0 encodes nothing")
     for key in _WIDTHS:
         _require(cfg, key, lambda v: all(w >= 1 for w in v), "must be widths of at least 1, such as [64,32]")
     resolve_cuts(cfg["model"])

@@ -13,6 +13,9 @@ class DenseArchSchema:
     """Bottom MLP."""
 
     hidden: list[int] = MISSING
+    tokens: int = MISSING
+    bins: int = MISSING
+    binned: list[str] = MISSING
 
 
 @dataclass

@@ -48,7 +48,7 @@ class SparsePart(nn.Module):
 
 
 class DensePart(nn.Module):
-    """Bottom MLP: ``(B, D)``."""
+    """Bottom MLP: ``(B, D)``, or ``(B, tokens * D)``."""
 
     def __init__(self, arch: DenseArch) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class DensePart(nn.Module):
 
 
 class TokensPart(nn.Module):
-    """The dense vector in front of the embeddings: ``(B, T, D)``.
+    """The dense vector, or several, in front of the embeddings: ``(B, T, D)``.
 
     A part of its own, so that its readers' gradients are summed once and split once; and so that under
     autocast the tokens are cast once, not by each reader.
@@ -86,7 +86,8 @@ class TokensPart(nn.Module):
         device, dtype = sparse_BFD.device.type, sparse_BFD.dtype
         if torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
-        tokens = [*(d.unsqueeze(1) for d in dense_BD), sparse_BFD[..., : self.dim]]
+        rows = sparse_BFD.shape[0]
+        tokens = [*(d.view(rows, -1, self.dim) for d in dense_BD), sparse_BFD[..., : self.dim]]
         return PartOutput(torch.cat([t.to(dtype) for t in tokens], dim=1))
 
 

@@ -23,6 +23,7 @@ from recsys.sparse.sparse_arch import SparseArch, SparseConfig
 
 ArchFactory = Callable[[TokenShape], SubArch]
 HeadFactory = Callable[[int], LocalHead]
+DenseFactory = Callable[[int, int], DenseArch]
 
 SPARSE, DENSE, TOKENS, INTERACTION, OVER = "sparse", "dense", "tokens", "interaction", "over"
 MAIN_PATH = frozenset({SPARSE, DENSE, TOKENS, INTERACTION, OVER})
@@ -114,7 +115,7 @@ class Recommender(nn.Module):
         interaction: the interaction arch of the main path.
         head: makes the local head of a sub-architecture from its output width.
         cuts: where gradients stop.
-        dense_hidden: widths of the bottom MLP before its last layer of width D.
+        dense: makes the bottom MLP from N and D.
         over_hidden: widths of the top MLP before the logit.
         over_dropout: dropout of the top MLP.
         seed: of initialisation and dropout.
@@ -130,7 +131,7 @@ class Recommender(nn.Module):
         head: HeadFactory,
         cuts: Cuts,
         *,
-        dense_hidden: Sequence[int],
+        dense: DenseFactory,
         over_hidden: Sequence[int],
         over_dropout: float = 0.0,
         seed: int,
@@ -140,15 +141,18 @@ class Recommender(nn.Module):
         if not spec.sparse:
             raise ConfigError("data: the model needs at least one categorical feature, but the feature spec has none")
         has_dense = bool(spec.dense)
-        shape = TokenShape(len(spec.sparse) + has_dense, sparse.embedding_dim)
         self.graph = build_graph(list(archs), cuts, has_dense=has_dense, first_order=sparse.first_order)
         self.spec = spec
         self.seed = seed
         tables = SparseArch(spec, sparse, seed=seed, device=device)
         parts: dict[str, nn.Module] = {SPARSE: SparsePart(tables, l2=sparse.l2, first_order_l2=sparse.first_order_l2)}
+        num_dense_tokens = 0
         if has_dense:
             with keyed_init(seed, DENSE):
-                parts[DENSE] = DensePart(DenseArch(len(spec.dense), sparse.embedding_dim, hidden=dense_hidden))
+                bottom = dense(len(spec.dense), sparse.embedding_dim)
+            parts[DENSE] = DensePart(bottom)
+            num_dense_tokens = bottom.num_tokens
+        shape = TokenShape(len(spec.sparse) + num_dense_tokens, sparse.embedding_dim)
         parts[TOKENS] = TokensPart(sparse.embedding_dim)
         with keyed_init(seed, INTERACTION):
             main = interaction(shape)

@@ -10,6 +10,7 @@ import torch
 
 from recsys.archs.cross import CrossArch
 from recsys.features import FeatureSpec
+from recsys.models.dense_arch import DenseArch
 from recsys.models.first_order import FirstOrder
 from recsys.models.local_head import LocalHead
 from recsys.models.recommender import OVER, SPARSE, Recommender
@@ -31,7 +32,7 @@ def make(sparse: SparseConfig, spec: FeatureSpec = SPEC, device: torch.device = 
         partial(CrossArch, out_features=7),
         LocalHead,
         cuts_for(NAMES, NAMES),
-        dense_hidden=[9],
+        dense=partial(DenseArch, hidden=[9]),
         over_hidden=[16],
         seed=3,
         device=device,
