@@ -6,8 +6,9 @@ import copy
 import gc
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -19,7 +20,8 @@ from recsys.config.fingerprint import fingerprint
 from recsys.config.wire import Config, build_autocast, build_data, build_device, build_model, build_stepper
 from recsys.data.source import DataSplits
 from recsys.errors import ConfigError
-from recsys.metrics import peak_memory_bytes, reset_peak_memory
+from recsys.metrics import EvalAccumulator, peak_memory_bytes, reset_peak_memory
+from recsys.models.recommender import OVER
 from recsys.report import (
     CurvePoint,
     LearningCurve,
@@ -34,6 +36,7 @@ from recsys.report.atomic import write_atomic
 from recsys.report.predictions import PREDICTIONS_NPZ, Predictions
 from recsys.train.evaluator import evaluate
 from recsys.train.loop import Fit, LoopConfig
+from recsys.train.prediction import Prediction, fit_prediction, starting_prediction
 from recsys.train.timing import Timing, time_interleaved
 
 
@@ -208,9 +211,11 @@ def _train_and_predict(
     own = {k: trainer[k] for k in ("epochs", "evals_per_epoch", "keep_best", "patience", "quiet")}
     loop = LoopConfig(**own, window_rows=cfg["metrics"]["window_rows"])
     autocast = build_autocast(cfg, device)
-    fitted = Fit(model, stepper, data, device, loop, autocast).run(cfg["name"])
+    start = starting_prediction(trainer["blend"], model.heads)
+    fitted = Fit(model, stepper, data, device, loop, autocast, start).run(cfg["name"])
     peak = peak_memory_bytes(device)
-    test = evaluate(model, data.test, device, autocast)
+    prediction = _fit_prediction(cfg, start, partial(evaluate, model, data.valid, device, autocast))
+    test = evaluate(model, data.test, device, autocast, prediction)
     report = ModelReport.from_metrics(
         test.compute(),
         rows_per_s=None,
@@ -218,8 +223,27 @@ def _train_and_predict(
         seed=cfg["seed"],
         config_hash=config_hash,
         heads=test.compute_heads(),
+        prediction=_describe(prediction, test),
     )
     return Trial(report, fitted.curve, fitted.best_rows), Predictions(*test.predictions())
+
+
+def _fit_prediction(cfg: Config, start: Prediction, evaluate_valid: Callable[..., EvalAccumulator]) -> Prediction:
+    trainer = cfg["trainer"]
+    if trainer["blend"] != "fitted" and not trainer["calibrate"]:
+        return start
+    valid = evaluate_valid(prediction=start)
+    logits, labels, weights = valid.predictions()
+    parts = {OVER: logits} if start.is_plain else valid.head_logits()
+    return fit_prediction(start, parts, labels, weights, blend=trainer["blend"], calibrate=trainer["calibrate"])
+
+
+def _describe(prediction: Prediction, test: EvalAccumulator) -> dict[str, float | None]:
+    """The final prediction, and beside it what the over-arch alone would have given."""
+    if prediction.is_plain:
+        return {}
+    raw = test.compute_heads()[OVER]
+    return {**prediction.to_plain(), "raw_ne": raw.ne, "raw_calibration": raw.calibration}
 
 
 def time_models(cfgs: Sequence[Config], data: DataSplits, device: torch.device) -> Timing:

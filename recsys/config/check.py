@@ -12,6 +12,7 @@ from recsys.optim.dense import DenseOptimConfig
 from recsys.optim.lr_schedule import LrSchedule
 from recsys.schedule.factory import ScheduleConfig
 from recsys.sparse.sparse_arch import SparseConfig
+from recsys.train.prediction import starting_prediction
 
 _AT_LEAST_ONE = (
     "trainer.epochs",
@@ -38,6 +39,7 @@ def check_config(cfg: dict[str, Any]) -> None:
     _require(cfg, "seed", lambda v: 0 <= v <= _MAX_SEED, f"must be in [0, {_MAX_SEED}]")
     _require(cfg, "model.over_arch.dropout", lambda v: 0 <= v < 1, "must be in [0, 1)")
     _require(cfg, "model.dense_arch.bins", lambda v: v >= 0, "must be at least 0; 0 encodes nothing")
+    starting_prediction(cfg["trainer"]["blend"], ())
     for key in _WIDTHS:
         _require(cfg, key, lambda v: all(w >= 1 for w in v), "must be widths of at least 1, such as [64,32]")
     resolve_cuts(cfg["model"])

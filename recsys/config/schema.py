@@ -122,6 +122,8 @@ class TrainerSchema:
     precision: str = MISSING
     evals_per_epoch: int = MISSING
     keep_best: bool = MISSING
+    blend: str = MISSING
+    calibrate: bool = MISSING
     patience: int = MISSING
     quiet: bool = MISSING
     cache_dir: str = MISSING

@@ -16,6 +16,7 @@ from recsys.report.curve import CurvePoint
 from recsys.train.evaluator import Autocast, evaluate
 from recsys.train.feed import DeviceFeed
 from recsys.train.finite import FiniteGuard
+from recsys.train.prediction import PLAIN, Prediction
 from recsys.train.progress import Progress
 from recsys.train.stepper import Stepper
 from recsys.types import Batch
@@ -55,7 +56,7 @@ class FitResult:
 
 
 class Fit:
-    """Trains ``model`` by ``stepper``.
+    """Trains ``model`` by ``stepper``; the valid rows are scored with ``prediction``.
 
     Raises:
         NonFiniteError: a loss or a prediction is NaN or infinite; names the part.
@@ -69,8 +70,10 @@ class Fit:
         device: torch.device,
         config: LoopConfig,
         autocast: Autocast = None,
+        prediction: Prediction = PLAIN,
     ) -> None:
         self._model, self._stepper, self._data = model, stepper, data
+        self._prediction = prediction
         self._device, self._config, self._autocast = device, config, autocast
         self._guard = FiniteGuard(1 if device.type == "cpu" else _CUDA_CHECK_STEPS)
         self._best_ne: float | None = None
@@ -113,7 +116,8 @@ class Fit:
         """Add a point to the curve; whether to stop."""
         self._guard.check()
         self._stepper.finish()
-        ne = evaluate(self._model, self._data.valid, self._device, self._autocast).compute().ne
+        scored = evaluate(self._model, self._data.valid, self._device, self._autocast, self._prediction)
+        ne = scored.compute().ne
         result.curve.append(CurvePoint(result.rows, ne))
         if ne is None:
             return False
