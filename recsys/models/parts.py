@@ -107,10 +107,28 @@ class InteractionPart(nn.Module):
         return PartOutput(self.arch(tokens_BTD))
 
 
+class FirstOrderPart(nn.Module):
+    """The first-order term: a logit ``(B,)`` from the looked-up vectors and the dense features."""
+
+    def __init__(self, module: FirstOrder) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, batch: Batch, sparse_BFE: torch.Tensor) -> PartOutput:
+        """Sum the weights."""
+        return self.compute(sparse_BFE, batch.dense_features)
+
+    def compute(self, sparse_BFE: torch.Tensor, dense_BN: torch.Tensor) -> PartOutput:
+        """The part on tensors alone, the form that ``torch.compile`` takes."""
+        return PartOutput(self.module(sparse_BFE, dense_BN))
+
+
 class SubArchPart(nn.Module):
     """A sub-architecture with its local head, if it has one: ``(B, O)``.
 
-    The local loss is ``weight * BCE(head(out), labels)``.
+    The local loss is ``weight * BCE(head(out), labels)``. With a first-order term it is
+    ``weight * BCE(head(out) + sg[first order], labels)``: what single ids say is the main path's to learn, and the
+    head learns what is left.
     """
 
     def __init__(self, arch: SubArch, head: LocalHead | None, loss_weight: float) -> None:
@@ -119,16 +137,20 @@ class SubArchPart(nn.Module):
         self.head = head
         self.loss_weight = loss_weight
 
-    def forward(self, batch: Batch, tokens_BTD: torch.Tensor) -> PartOutput:
+    def forward(self, batch: Batch, tokens_BTD: torch.Tensor, *first_order_B: torch.Tensor) -> PartOutput:
         """Run the arch, and the head with its loss."""
-        return self.compute(tokens_BTD, batch.labels, batch.weights)
+        return self.compute(tokens_BTD, batch.labels, batch.weights, *first_order_B)
 
-    def compute(self, tokens_BTD: torch.Tensor, labels_B: torch.Tensor, weights_B: torch.Tensor) -> PartOutput:
+    def compute(
+        self, tokens_BTD: torch.Tensor, labels_B: torch.Tensor, weights_B: torch.Tensor, *first_order_B: torch.Tensor
+    ) -> PartOutput:
         """The part on tensors alone, the form that ``torch.compile`` takes."""
         out_BO = self.arch(tokens_BTD)
         if self.head is None:
             return PartOutput(out_BO)
         logits_B = self.head(out_BO)
+        for offset_B in first_order_B:
+            logits_B = logits_B.float() + offset_B
         return PartOutput(out_BO, self.loss_weight * weighted_bce(logits_B, labels_B, weights_B), logits_B)
 
 
@@ -137,26 +159,22 @@ class OverPart(nn.Module):
 
     Args:
         arch: of the interaction arch's and the sub-architectures' outputs.
-        first_order: its logit is added; it reads the last input, the looked-up vectors, and the dense features.
+        has_first_order: whether the last input is a logit ``(B,)`` to add.
     """
 
-    def __init__(self, arch: OverArch, first_order: FirstOrder | None = None) -> None:
+    def __init__(self, arch: OverArch, *, has_first_order: bool = False) -> None:
         super().__init__()
         self.arch = arch
-        self.first_order = first_order
+        self.has_first_order = has_first_order
 
     def forward(self, batch: Batch, *inputs: torch.Tensor) -> PartOutput:
         """Predict from the interaction arch's and the sub-architectures' outputs."""
-        raw = () if self.first_order is None else (batch.dense_features,)
-        return self.compute(batch.labels, batch.weights, *inputs, *raw)
+        return self.compute(batch.labels, batch.weights, *inputs)
 
     def compute(self, labels_B: torch.Tensor, weights_B: torch.Tensor, *inputs: torch.Tensor) -> PartOutput:
         """The part on tensors alone, the form that ``torch.compile`` takes."""
-        wide_B: torch.Tensor | None = None
-        if self.first_order is not None:
-            *inputs, sparse_BFE, dense_BN = inputs  # type: ignore[assignment]
-            wide_B = self.first_order(sparse_BFE, dense_BN)
-        logits_B = self.arch(torch.cat([x.flatten(1) for x in inputs], dim=1))
-        if wide_B is not None:
-            logits_B = logits_B.float() + wide_B
+        read = inputs[:-1] if self.has_first_order else inputs
+        logits_B = self.arch(torch.cat([x.flatten(1) for x in read], dim=1))
+        if self.has_first_order:
+            logits_B = logits_B.float() + inputs[-1]
         return PartOutput(logits_B, weighted_bce(logits_B, labels_B, weights_B), logits_B)

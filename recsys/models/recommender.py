@@ -16,7 +16,15 @@ from recsys.models.dense_arch import DenseArch
 from recsys.models.first_order import FirstOrder
 from recsys.models.local_head import LocalHead
 from recsys.models.over_arch import OverArch
-from recsys.models.parts import DensePart, InteractionPart, OverPart, SparsePart, SubArchPart, TokensPart
+from recsys.models.parts import (
+    DensePart,
+    FirstOrderPart,
+    InteractionPart,
+    OverPart,
+    SparsePart,
+    SubArchPart,
+    TokensPart,
+)
 from recsys.schedule.graph import Edge, PartGraph, PartSpec
 from recsys.seeding import keyed_generator, keyed_init
 from recsys.sparse.sparse_arch import SparseArch, SparseConfig
@@ -26,7 +34,8 @@ HeadFactory = Callable[[int], LocalHead]
 DenseFactory = Callable[[int, int], DenseArch]
 
 SPARSE, DENSE, TOKENS, INTERACTION, OVER = "sparse", "dense", "tokens", "interaction", "over"
-MAIN_PATH = frozenset({SPARSE, DENSE, TOKENS, INTERACTION, OVER})
+FIRST_ORDER = "first_order"
+MAIN_PATH = frozenset({SPARSE, DENSE, FIRST_ORDER, TOKENS, INTERACTION, OVER})
 
 
 @dataclass(frozen=True)
@@ -55,7 +64,7 @@ def build_graph(archs: Sequence[str], cuts: Cuts, *, has_dense: bool, first_orde
         archs: their names, in model order.
         cuts: where gradients stop.
         has_dense: whether there are dense features.
-        first_order: whether the over-arch also reads, and trains, the first-order weights.
+        first_order: whether there is a first-order term: the over-arch trains it, local heads read it detached.
 
     Raises:
         ConfigError: a detached part without a local loss, or embeddings that nothing trains.
@@ -69,14 +78,23 @@ def build_graph(archs: Sequence[str], cuts: Cuts, *, has_dense: bool, first_orde
     over_inputs = [Edge(INTERACTION), *(Edge(a, grad=a not in cuts.detach) for a in archs)]
     if cuts.skip_tokens:
         over_inputs.append(reads_tokens(OVER))
+    wide: tuple[PartSpec, ...] = ()
+    offset: tuple[Edge, ...] = ()
     if first_order:
-        over_inputs.append(Edge(SPARSE))
+        over_inputs.append(Edge(FIRST_ORDER))
+        wide = (PartSpec(FIRST_ORDER, (Edge(SPARSE),), trainable=has_dense),)
+        offset = (Edge(FIRST_ORDER, grad=False),)
+
+    def arch_inputs(name: str) -> tuple[Edge, ...]:
+        return (reads_tokens(name), *(offset if name in cuts.local_losses else ()))
+
     return PartGraph(
         (
             *(PartSpec(name, trainable=name != SPARSE) for name in features),
+            *wide,
             PartSpec(TOKENS, tuple(Edge(f) for f in features), trainable=False),
             PartSpec(INTERACTION, (reads_tokens(INTERACTION),)),
-            *(PartSpec(a, (reads_tokens(a),), has_loss=a in cuts.local_losses) for a in archs),
+            *(PartSpec(a, arch_inputs(a), has_loss=a in cuts.local_losses) for a in archs),
             PartSpec(OVER, tuple(over_inputs), has_loss=True),
         )
     )
@@ -153,6 +171,8 @@ class Recommender(nn.Module):
             parts[DENSE] = DensePart(bottom)
             num_dense_tokens = bottom.num_tokens
         shape = TokenShape(len(spec.sparse) + num_dense_tokens, sparse.embedding_dim)
+        if sparse.first_order:
+            parts[FIRST_ORDER] = FirstOrderPart(FirstOrder(len(spec.dense), sparse.embedding_dim))
         parts[TOKENS] = TokensPart(sparse.embedding_dim)
         with keyed_init(seed, INTERACTION):
             main = interaction(shape)
@@ -162,9 +182,9 @@ class Recommender(nn.Module):
             part = _sub_arch_part(name, factory, head, cuts, shape, seed)
             parts[name] = part
             over_in += part.arch.out_features
-        first_order = FirstOrder(len(spec.dense), sparse.embedding_dim) if sparse.first_order else None
         with keyed_init(seed, OVER):
-            parts[OVER] = OverPart(OverArch(over_in, hidden=over_hidden, dropout=over_dropout), first_order)
+            over = OverArch(over_in, hidden=over_hidden, dropout=over_dropout)
+        parts[OVER] = OverPart(over, has_first_order=sparse.first_order)
         self.parts = nn.ModuleDict(parts)
         self.to(device)
         for name, module in self.parts.items():

@@ -13,7 +13,7 @@ from recsys.features import FeatureSpec
 from recsys.models.dense_arch import DenseArch
 from recsys.models.first_order import FirstOrder
 from recsys.models.local_head import LocalHead
-from recsys.models.recommender import OVER, SPARSE, Recommender
+from recsys.models.recommender import FIRST_ORDER, OVER, SPARSE, Recommender
 from recsys.schedule.executors.serial import SerialExecutor
 from recsys.schedule.factory import ScheduleConfig, build_program
 from recsys.schedule.infer import infer
@@ -42,7 +42,8 @@ def make(sparse: SparseConfig, spec: FeatureSpec = SPEC, device: torch.device = 
 
 def step(model: Recommender) -> None:
     program = build_program(ScheduleConfig("sequential"), model.graph, frozenset())
-    SerialExecutor().run(program, make_parts(model), make_batch().to(next(model.parameters()).device))
+    batch = make_batch(spec=model.spec).to(next(model.parameters()).device)
+    SerialExecutor().run(program, make_parts(model), batch)
 
 
 def tables(model: Recommender) -> torch.Tensor:
@@ -65,7 +66,7 @@ def test_every_looked_up_id_and_dense_feature_adds_its_weight() -> None:
     for bag in model.sparse_arch.collection.embedding_bags.values():
         with torch.no_grad():
             bag.weight[:, 8:] = torch.arange(bag.weight.shape[0])[:, None] * torch.tensor([1.0, 2.0, 3.0, -1.0])
-    first_order = model.parts[OVER].first_order
+    first_order = model.parts[FIRST_ORDER].module
     assert isinstance(first_order, FirstOrder) and first_order.dense is not None
     first_order.dense.data.copy_(torch.tensor([1.0, 10.0, 100.0]))
     ids_BF = batch.sparse_features.values().view(len(SPEC.sparse), -1).T
@@ -85,10 +86,22 @@ def test_the_weights_learn_from_the_main_loss_alone() -> None:
     torch.testing.assert_close(weight, moved[:, None].expand(-1, 4), rtol=1e-4, atol=1e-7)
 
 
+def test_local_heads_start_from_the_first_order_logit_and_do_not_train_it() -> None:
+    model = make(replace(TABLES, first_order=True))
+    batch = make_batch()
+    without = infer(model.graph, dict(model.parts.items()), batch).logits
+    model.parts[FIRST_ORDER].module.dense.data.fill_(2.0)
+    with_it = infer(model.graph, dict(model.parts.items()), batch).logits
+    for name in NAMES:
+        torch.testing.assert_close(with_it[name] - without[name], 2 * batch.dense_features.sum(dim=1))
+    assert model.graph.grad_consumers(FIRST_ORDER) == (OVER,)
+
+
 def test_works_without_dense_features() -> None:
     model = make(replace(TABLES, first_order=True), FeatureSpec((), SPEC.sparse))
-    first_order = model.parts[OVER].first_order
+    first_order = model.parts[FIRST_ORDER].module
     assert isinstance(first_order, FirstOrder) and first_order.dense is None
+    step(model)
 
 
 @pytest.mark.parametrize("device", [CPU, pytest.param(torch.device("cuda"), marks=pytest.mark.gpu)], ids=str)
