@@ -11,8 +11,9 @@ from recsys.archs.layers import check_sizes
 class FirstOrder(nn.Module):
     """The wide part of Wide & Deep (Cheng et al., 2016), as a logit without bias.
 
-    The ids' weights are the sums of the coordinates behind D of their tables' rows
-    (``SparseConfig.first_order``), so that one lookup and one optimizer serve both.
+    The ids' weights are the means of the coordinates behind D of their tables' rows
+    (``SparseConfig.first_order``), so that one lookup and one optimizer serve both. The mean, not the sum: a step of
+    Adagrad moves every coordinate by about the learning rate, and dozens of weights move one logit together.
 
     Args:
         num_dense: N; may be 0.
@@ -30,7 +31,7 @@ class FirstOrder(nn.Module):
 
     def forward(self, sparse_BFE: torch.Tensor, dense_BN: torch.Tensor) -> torch.Tensor:
         """Sum the weights of looked-up vectors ``(B, F, E)`` and dense features ``(B, N)``: float32 ``(B,)``."""
-        logits_B = sparse_BFE[..., self.dim :].float().sum(dim=(1, 2))
+        logits_B = sparse_BFE[..., self.dim :].float().mean(dim=2).sum(dim=1)
         if self.dense is None:
             return logits_B
         # Not a matrix product: it must not be cast down under autocast.

@@ -23,7 +23,7 @@ class SparsePart(nn.Module):
     Args:
         arch: the tables.
         l2: penalty of the embeddings' squared length.
-        first_order_l2: the same of the first-order coordinates.
+        first_order_l2: the same of the ids' first-order weights.
     """
 
     l2_E: torch.Tensor
@@ -32,7 +32,9 @@ class SparsePart(nn.Module):
         super().__init__()
         self.arch = arch
         self.is_penalised = bool(l2 or first_order_l2)
-        per_coordinate = [l2] * arch.dim + [first_order_l2] * (arch.width - arch.dim)
+        num_first_order = arch.width - arch.dim
+        # The coordinates are equal, and their mean is the weight that is penalised.
+        per_coordinate = [l2] * arch.dim + [first_order_l2 / max(num_first_order, 1)] * num_first_order
         self.register_buffer("l2_E", torch.tensor(per_coordinate), persistent=False)
 
     def forward(self, batch: Batch) -> PartOutput:

@@ -44,8 +44,8 @@ class SparseConfig:
         l2: adds ``l2`` times the squared length of a row's pooled embeddings to its loss, once a step. fbgemm ignores
             ``weight_decay`` on a CPU without a word; this acts on every device, and on the looked-up rows only.
         first_order: gives every id a weight of its own (the wide part of Cheng et al., 2016) in
-            :data:`FIRST_ORDER_WIDTH` more coordinates, which start at 0 and whose sum is the weight.
-        first_order_l2: as ``l2``, of these coordinates.
+            :data:`FIRST_ORDER_WIDTH` more coordinates, which start at 0 and whose mean is the weight.
+        first_order_l2: as ``l2``, of these weights.
     """
 
     embedding_dim: int = 16

@@ -70,7 +70,7 @@ def test_every_looked_up_id_and_dense_feature_adds_its_weight() -> None:
     assert isinstance(first_order, FirstOrder) and first_order.dense is not None
     first_order.dense.data.copy_(torch.tensor([1.0, 10.0, 100.0]))
     ids_BF = batch.sparse_features.values().view(len(SPEC.sparse), -1).T
-    expected = 5.0 * ids_BF.sum(dim=1) + batch.dense_features @ torch.tensor([1.0, 10.0, 100.0])
+    expected = 1.25 * ids_BF.sum(dim=1) + batch.dense_features @ torch.tensor([1.0, 10.0, 100.0])
     torch.testing.assert_close(logits(model) - before, expected, rtol=1e-5, atol=1e-4)
 
 
@@ -80,7 +80,7 @@ def test_the_weights_learn_from_the_main_loss_alone() -> None:
     residual = torch.sigmoid(logits(model)) - batch.labels
     step(model)
     ids = batch.sparse_features.values().view(len(SPEC.sparse), -1)[0].long()
-    moved = torch.zeros(SPEC.sparse[0].cardinality).index_add_(0, ids, -residual / batch.num_rows)
+    moved = torch.zeros(SPEC.sparse[0].cardinality).index_add_(0, ids, -residual / batch.num_rows / 4)
     name = SPEC.sparse[0].name
     weight = model.sparse_arch.collection.embedding_bags[name].weight[:, 8:]
     torch.testing.assert_close(weight, moved[:, None].expand(-1, 4), rtol=1e-4, atol=1e-7)
@@ -118,7 +118,7 @@ def test_l2_is_a_step_down_its_gradient_once_however_many_parts_read(device: tor
     ids = batch.sparse_features.values().view(len(SPEC.sparse), -1).long()
     starts = torch.tensor([sum(f.cardinality for f in SPEC.sparse[:i]) for i in range(len(SPEC.sparse))])
     share = torch.bincount((ids + starts[:, None]).flatten(), minlength=len(before)) / batch.num_rows
-    pull = torch.cat([torch.full((8,), 2 * 0.5), torch.full((4,), 2 * 3.0)])
+    pull = torch.cat([torch.full((8,), 2 * 0.5), torch.full((4,), 2 * 3.0 / 4)])
     expected = -share[:, None] * pull * before
     torch.testing.assert_close(tables(penalised) - tables(plain), expected, rtol=1e-3, atol=1e-6)
 
