@@ -5,8 +5,8 @@
 FILE is Criteo's Kaggle TSV. DLRM and DCNv2 of the product, and the peers' DCN with a full cross matrix: embedding
 dimension 16, batch 4096, bottom MLP 64-64, top or parallel MLP 256-128-64, 3 cross layers, Adam, dense tables updated
 by each product's own means. A row's time is all of an epoch: loader, forward, backward, update; what is prepared
-once (reading and encoding the file) is left out. Models take turns, ``--rounds`` times; the median counts. The peers are
-installed into an environment of their own (--env) that shares torch with the product, so that only the code differs.
+once (reading and encoding the file) is left out. Models take turns, ``--rounds`` times; the median counts. The peers
+are installed into an environment of their own (--env) that shares torch with the product: only the code differs.
 """
 
 from __future__ import annotations
@@ -33,14 +33,18 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS
 _TOWER = "[256,128,64]"
 _COMMON = ("sparse.embedding_dim=16", "trainer.batch_size=4096", "model.dense_arch.hidden=[64]", "optim.lr=1e-3")
 # The product's cross network is of low rank; rank T * D / 2 multiplies as often as a full matrix of width T * D.
+_DCNV2 = (
+    "+experiment=dcnv2",
+    "model.archs.mlp.hidden=[256,128]",
+    "model.archs.mlp.out_features=64",
+    "model.over_arch.hidden=[]",
+    "model.interaction.num_layers=3",
+)
 MODELS = {
     "recsys DLRM": ("+experiment=dlrm", f"model.over_arch.hidden={_TOWER}"),
-    "recsys DCNv2, rank 64": ("+experiment=dcnv2", "model.archs.mlp.hidden=[256,128]", "model.archs.mlp.out_features=64",
-                              "model.over_arch.hidden=[]", "model.interaction.num_layers=3"),
-    "recsys DCNv2, as many products as a full matrix": (
-        "+experiment=dcnv2", "model.archs.mlp.hidden=[256,128]", "model.archs.mlp.out_features=64",
-        "model.over_arch.hidden=[]", "model.interaction.num_layers=3", "model.interaction.rank=216"),
-}  # fmt: skip
+    "recsys DCNv2, rank 64": _DCNV2,
+    "recsys DCNv2, as many products as a full matrix": (*_DCNV2, "model.interaction.rank=216"),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

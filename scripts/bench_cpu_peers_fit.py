@@ -2,8 +2,8 @@
 
     ENV/bin/python scripts/bench_cpu_peers_fit.py ROWS.npz PEER
 
-Reads ``dense`` float32 ``(R, N)``, ``ids`` int32 ``(F, R)``, ``labels`` and ``cardinalities``; prints one JSON line with
-the CPU seconds of the epoch, data loader included, and the rows.
+Reads ``dense`` float32 ``(R, N)``, ``ids`` int32 ``(F, R)``, ``labels`` and ``cardinalities``; prints one JSON line
+with the CPU seconds of the epoch, data loader included, and the rows.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ DIM, BATCH, HIDDEN, CROSS_LAYERS = 16, 4096, (256, 128, 64), 3
 
 def rechub(rows: Any) -> Any:
     """torch-rechub's DCNv2, parallel, full matrix, with its own trainer and loader."""
-    from torch_rechub.basic.features import DenseFeature, SparseFeature
-    from torch_rechub.models.ranking import DCNv2
-    from torch_rechub.trainers import CTRTrainer
-    from torch_rechub.utils.data import DataGenerator
+    from torch_rechub.basic.features import DenseFeature, SparseFeature  # type: ignore[import-not-found, unused-ignore]
+    from torch_rechub.models.ranking import DCNv2  # type: ignore[import-not-found, unused-ignore]
+    from torch_rechub.trainers import CTRTrainer  # type: ignore[import-not-found, unused-ignore]
+    from torch_rechub.utils.data import DataGenerator  # type: ignore[import-not-found, unused-ignore]
 
     dense = [DenseFeature(f"I{i}") for i in range(rows["dense"].shape[1])]
     sparse = [SparseFeature(f"C{i}", int(n), DIM) for i, n in enumerate(rows["cardinalities"])]
@@ -41,9 +41,8 @@ def rechub(rows: Any) -> Any:
 
 def deepctr(rows: Any) -> Any:
     """deepctr-torch's DCN with ``cross_parameterization="matrix"`` and its own loop."""
-    from deepctr_torch.inputs import DenseFeat
-    from deepctr_torch.inputs import SparseFeat
-    from deepctr_torch.models import DCN
+    from deepctr_torch.inputs import DenseFeat, SparseFeat  # type: ignore[import-not-found, unused-ignore]
+    from deepctr_torch.models import DCN  # type: ignore[import-not-found, unused-ignore]
 
     columns: list[Any] = [DenseFeat(f"I{i}", 1) for i in range(rows["dense"].shape[1])]
     columns += [SparseFeat(f"C{i}", int(n), DIM) for i, n in enumerate(rows["cardinalities"])]

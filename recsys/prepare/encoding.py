@@ -146,7 +146,7 @@ class Encoding:
 
     @property
     def spec(self) -> FeatureSpec:
-        """Names and cardinalities of the encoded columns; behind the dense columns stand indicators, then added features."""
+        """Names and cardinalities of the encoded columns; dense columns, their indicators, then added features."""
         indicators = [f"{e.column.name}_missing" for e in self.dense if e.column.indicator]
         sparse = tuple(SparseFeature(e.column.name, e.cardinality, e.max_length) for e in self.sparse)
         added = [name for e in self.sparse for name in added_names(e.column)]

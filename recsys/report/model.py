@@ -75,7 +75,7 @@ class ModelReport:
         Raises:
             ValueError: a key is missing or its value is of another type; names the key.
         """
-        values = {}
+        values: dict[str, Any] = {}
         for item in fields(cls):
             if item.name == "prediction" and item.name not in raw:  # came later than the others
                 values[item.name] = {}

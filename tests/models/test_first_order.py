@@ -90,7 +90,9 @@ def test_local_heads_start_from_the_first_order_logit_and_do_not_train_it() -> N
     model = make(replace(TABLES, first_order=True))
     batch = make_batch()
     without = infer(model.graph, dict(model.parts.items()), batch).logits
-    model.parts[FIRST_ORDER].module.dense.data.fill_(2.0)
+    first_order = model.parts[FIRST_ORDER].module
+    assert isinstance(first_order, FirstOrder) and first_order.dense is not None
+    first_order.dense.data.fill_(2.0)
     with_it = infer(model.graph, dict(model.parts.items()), batch).logits
     for name in NAMES:
         torch.testing.assert_close(with_it[name] - without[name], 2 * batch.dense_features.sum(dim=1))
