@@ -13,7 +13,7 @@ from recsys.features import FeatureSpec
 from recsys.models.dense_arch import DenseArch
 from recsys.models.first_order import FirstOrder
 from recsys.models.local_head import LocalHead
-from recsys.models.recommender import FIRST_ORDER, OVER, SPARSE, Recommender
+from recsys.models.recommender import FIRST_ORDER, MAIN_PATH, OVER, SPARSE, Recommender
 from recsys.schedule.executors.serial import SerialExecutor
 from recsys.schedule.factory import ScheduleConfig, build_program
 from recsys.schedule.infer import infer
@@ -40,8 +40,8 @@ def make(sparse: SparseConfig, spec: FeatureSpec = SPEC, device: torch.device = 
     return model.train()
 
 
-def step(model: Recommender) -> None:
-    program = build_program(ScheduleConfig("sequential"), model.graph, frozenset())
+def step(model: Recommender, schedule: str = "sequential") -> None:
+    program = build_program(ScheduleConfig(schedule), model.graph, MAIN_PATH)
     batch = make_batch(spec=model.spec).to(next(model.parameters()).device)
     SerialExecutor().run(program, make_parts(model), batch)
 
@@ -97,6 +97,15 @@ def test_local_heads_start_from_the_first_order_logit_and_do_not_train_it() -> N
     for name in NAMES:
         torch.testing.assert_close(with_it[name] - without[name], 2 * batch.dense_features.sum(dim=1))
     assert model.graph.grad_consumers(FIRST_ORDER) == (OVER,)
+
+
+def test_early_backward_changes_no_bit() -> None:
+    models = [make(replace(TABLES, first_order=True, l2=0.1, first_order_l2=0.2)) for _ in range(2)]
+    for model, schedule in zip(models, ("sequential", "erase"), strict=True):
+        step(model, schedule)
+        step(model, schedule)
+    left, right = (model.state_dict() for model in models)
+    assert all(torch.equal(left[name], right[name]) for name in left)
 
 
 def test_works_without_dense_features() -> None:

@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from recsys.config.wire import dense_factory
 from recsys.errors import ConfigError
+from recsys.features import FeatureSpec
 from recsys.models.dense_arch import DenseArch
 from recsys.models.piecewise_linear import PiecewiseLinear
 
@@ -24,3 +26,14 @@ def test_several_dense_vectors_lie_side_by_side() -> None:
 def test_sizes_are_checked() -> None:
     with pytest.raises(ConfigError, match="dense arch: tokens must be a whole number"):
         DenseArch(3, 4, num_tokens=0)
+
+
+def test_patterns_choose_features_and_one_that_chooses_none_is_told() -> None:
+    spec = FeatureSpec(("I1", "I2", "C1_count"), ())
+    options = {"hidden": [4], "tokens": 1, "bins": 5}
+    arch = dense_factory({**options, "binned": ["I?"]}, spec)(3, 4)
+    assert arch.encoder is not None and arch.encoder.chosen.tolist() == [0, 1]
+    with pytest.raises(
+        ConfigError, match=r"model\.dense_arch\.binned: no dense feature is called 'J\*'; the data have I1"
+    ):
+        dense_factory({**options, "binned": ["J*"]}, spec)
