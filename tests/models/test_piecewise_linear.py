@@ -34,6 +34,6 @@ def test_patterns_choose_features_and_one_that_chooses_none_is_told() -> None:
     arch = dense_factory({**options, "binned": ["I?"]}, spec)(3, 4)
     assert arch.encoder is not None and arch.encoder.chosen.tolist() == [0, 1]
     with pytest.raises(
-        ConfigError, match=r"model\.dense_arch\.binned: no dense feature is called 'J\*'; the data have I1"
+        ConfigError, match=r"no dense feature is called 'J\*'; the data have I1"
     ):
         dense_factory({**options, "binned": ["J*"]}, spec)
