@@ -162,7 +162,7 @@ def _write_models(folder: Path, data: DataSplits, sides: dict[str, tuple[Config,
         if trial.weights is not None:
             place_weights(trial.weights, folder / WEIGHTS[side])
     if sides["erase"][1].weights is not None:
-        write_model_files(folder, data, {side: cfg for side, (cfg, _) in sides.items()})
+        write_model_files(folder, data, {side: (cfg, t.report.prediction) for side, (cfg, t) in sides.items()})
 
 
 def _join(

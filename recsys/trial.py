@@ -6,6 +6,7 @@ import gc
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -13,7 +14,8 @@ import torch
 from recsys.config.wire import Config, build_autocast, build_loop, build_model, build_stepper
 from recsys.data.source import DataSplits
 from recsys.errors import ConfigError, DataError
-from recsys.metrics import peak_memory_bytes, reset_peak_memory
+from recsys.metrics import EvalAccumulator, peak_memory_bytes, reset_peak_memory
+from recsys.models.recommender import OVER
 from recsys.report import CurvePoint, ModelReport
 from recsys.report.atomic import write_atomic
 from recsys.report.predictions import Predictions
@@ -21,6 +23,7 @@ from recsys.saves import RunSaves
 from recsys.serve.model_files import place_weights, write_weights
 from recsys.train.evaluator import evaluate
 from recsys.train.loop import Fit
+from recsys.train.prediction import Prediction, fit_prediction, starting_prediction
 
 OnPoint = Callable[[CurvePoint], None]
 
@@ -105,11 +108,14 @@ def train_trial(
     stepper = build_stepper(cfg, model, device, cfg["trainer"]["epochs"] * len(data.train))
     autocast = build_autocast(cfg, device)
     checkpoints = around.saves.checkpointing(role, cfg, data.fingerprint, config_hash)
-    fitted = Fit(model, stepper, data, device, build_loop(cfg), autocast, checkpoints, on_point).run(cfg["name"])
+    start = starting_prediction(cfg["trainer"]["blend"], model.heads)
+    fit = Fit(model, stepper, data, device, build_loop(cfg), autocast, checkpoints, on_point, start)
+    fitted = fit.run(cfg["name"])
     peak = peak_memory_bytes(device)
     if weights is not None:
         write_weights(weights, model.state_dict())
-    test = evaluate(model, data.test, device, autocast)
+    prediction = _fit_prediction(cfg, start, partial(evaluate, model, data.valid, device, autocast))
+    test = evaluate(model, data.test, device, autocast, prediction)
     report = ModelReport.from_metrics(
         test.compute(),
         rows_per_s=None,
@@ -117,8 +123,27 @@ def train_trial(
         seed=cfg["seed"],
         config_hash=config_hash,
         heads=test.compute_heads(),
+        prediction=_describe(prediction, test),
     )
     return Trial(report, fitted.curve, fitted.best_rows, Predictions(*test.predictions()), weights)
+
+
+def _fit_prediction(cfg: Config, start: Prediction, evaluate_valid: Callable[..., EvalAccumulator]) -> Prediction:
+    trainer = cfg["trainer"]
+    if trainer["blend"] != "fitted" and not trainer["calibrate"]:
+        return start
+    valid = evaluate_valid(prediction=start)
+    logits, labels, weights = valid.predictions()
+    parts = {OVER: logits} if start.is_plain else valid.head_logits()
+    return fit_prediction(start, parts, labels, weights, blend=trainer["blend"], calibrate=trainer["calibrate"])
+
+
+def _describe(prediction: Prediction, test: EvalAccumulator) -> dict[str, float | None]:
+    """The final prediction, and beside it what the over-arch alone would have given."""
+    if prediction.is_plain:
+        return {}
+    raw = test.compute_heads()[OVER]
+    return {**prediction.to_plain(), "raw_ne": raw.ne, "raw_calibration": raw.calibration}
 
 
 def write_trial(path: Path, trial: Trial) -> None:

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 SIX = {"mlp", "cross", "dot", "wukong", "attention", "masknet"}
 SIDE = {
     *("ne", "logloss", "auc", "calibration", "base_rate", "entropy", "rows", "coverage", "rows_per_s"),
-    *("peak_memory_bytes", "seed", "config_hash", "heads"),
+    *("peak_memory_bytes", "seed", "config_hash", "heads", "prediction"),
 }
 QUALITY = sorted(SIDE - {"rows_per_s", "peak_memory_bytes"})
 
@@ -209,6 +209,16 @@ def test_a_cache_that_cannot_be_made_is_told_before_training(
 def test_a_batch_larger_than_the_data(start: Start) -> None:
     report = start("+experiment=dlrm", "trainer.batch_size=1000", "trainer.evals_per_epoch=7", "trainer.timing.steps=1")
     assert report.baseline.rows == 80 and report.baseline.coverage == 1.0
+
+
+def test_blend_and_correction_are_fitted_on_valid_rows_and_told_beside_the_raw_figures(start: Start) -> None:
+    report = start("+experiment=erase6", *TWO, "trainer.blend=fitted", "trainer.calibrate=true")
+    told = dict(report.erase.prediction)
+    assert sum(told[f"weight of {name}"] or 0 for name in ("over", "cross", "dot")) == pytest.approx(1.0)
+    assert told["raw_ne"] == report.erase.heads["over"] != report.erase.ne
+    assert told["scale"] != 1.0 and told["raw_calibration"] != report.erase.calibration
+    # The baseline has one logit, which is corrected, too.
+    assert report.baseline.prediction["weight of over"] == 1.0 and report.baseline.prediction["scale"] != 1.0
 
 
 def test_the_curve_marks_where_the_reported_state_was(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

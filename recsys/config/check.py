@@ -14,6 +14,7 @@ from recsys.optim.lr_schedule import LrSchedule
 from recsys.schedule.factory import ScheduleConfig
 from recsys.sparse.sparse_arch import SparseConfig
 from recsys.track import check_names
+from recsys.train.prediction import starting_prediction
 
 _AT_LEAST_ONE = (
     "trainer.epochs",
@@ -21,6 +22,7 @@ _AT_LEAST_ONE = (
     "trainer.evals_per_epoch",
     "trainer.timing.rounds",
     "trainer.timing.steps",
+    "model.dense_arch.tokens",
 )
 _WIDTHS = ("model.dense_arch.hidden", "model.over_arch.hidden", "model.local_head.hidden")
 _MAX_SEED = 2**63 - 1
@@ -38,6 +40,8 @@ def check_config(cfg: dict[str, Any]) -> None:
     _require(cfg, "metrics.window_rows", lambda v: v is None or v >= 1, "must be at least 1, or null for all rows")
     _require(cfg, "seed", lambda v: 0 <= v <= _MAX_SEED, f"must be in [0, {_MAX_SEED}]")
     _require(cfg, "model.over_arch.dropout", lambda v: 0 <= v < 1, "must be in [0, 1)")
+    _require(cfg, "model.dense_arch.bins", lambda v: v >= 0, "must be at least 0; 0 encodes nothing")
+    starting_prediction(cfg["trainer"]["blend"], ())
     for key in _WIDTHS:
         _require(cfg, key, lambda v: all(w >= 1 for w in v), "must be widths of at least 1, such as [64,32]")
     check_names(cfg["trackers"])

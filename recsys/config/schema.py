@@ -13,6 +13,9 @@ class DenseArchSchema:
     """Bottom MLP."""
 
     hidden: list[int] = MISSING
+    tokens: int = MISSING
+    bins: int = MISSING
+    binned: list[str] = MISSING
 
 
 @dataclass
@@ -55,6 +58,9 @@ class SparseSchema:
     lr: float = MISSING
     eps: float = MISSING
     init_scale: float = MISSING
+    l2: float = MISSING
+    first_order: bool = MISSING
+    first_order_l2: float = MISSING
 
 
 @dataclass
@@ -116,6 +122,8 @@ class TrainerSchema:
     precision: str = MISSING
     evals_per_epoch: int = MISSING
     keep_best: bool = MISSING
+    blend: str = MISSING
+    calibrate: bool = MISSING
     patience: int = MISSING
     on_nonfinite: str = MISSING
     max_skipped_steps: int = MISSING

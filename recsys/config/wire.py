@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from recsys.config.target import build_factory, build_target
 from recsys.data.source import DataSplits
 from recsys.errors import ConfigError
 from recsys.features import FeatureSpec
+from recsys.models.dense_arch import DenseArch
 from recsys.models.local_head import LocalHead
 from recsys.models.recommender import DENSE, MAIN_PATH, SPARSE, Recommender
 from recsys.optim.dense import DenseOptimConfig
@@ -66,7 +68,7 @@ def build_model(cfg: Config, spec: FeatureSpec, device: torch.device) -> Recomme
         build_factory(model["interaction"], "model.interaction"),
         partial(LocalHead, hidden=model["local_head"]["hidden"]),
         resolve_cuts(model),
-        dense_hidden=model["dense_arch"]["hidden"],
+        dense=dense_factory(model["dense_arch"], spec),
         over_hidden=model["over_arch"]["hidden"],
         over_dropout=model["over_arch"]["dropout"],
         seed=cfg["seed"],
@@ -81,6 +83,29 @@ def build_loop(cfg: Config) -> LoopConfig:
         **{k: trainer[k] for k in ("epochs", "evals_per_epoch", "keep_best", "patience", "quiet")},
         window_rows=cfg["metrics"]["window_rows"],
         max_skipped_steps=trainer["max_skipped_steps"] if trainer["on_nonfinite"] == "skip" else None,
+    )
+
+
+def dense_factory(dense_arch: Config, spec: FeatureSpec) -> Callable[[int, int], DenseArch]:
+    """The bottom MLP of ``model.dense_arch``.
+
+    Raises:
+        ConfigError: ``binned`` names a feature that the data do not have.
+    """
+    patterns = dense_arch["binned"]
+    for pattern in patterns:
+        if dense_arch["bins"] and not any(fnmatchcase(name, pattern) for name in spec.dense):
+            raise ConfigError(
+                f"model.dense_arch.binned: no dense feature is called {pattern!r}; the data have "
+                f"{', '.join(spec.dense[:20]) or 'none'}"
+            )
+    binned = [i for i, name in enumerate(spec.dense) if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    return partial(
+        DenseArch,
+        hidden=dense_arch["hidden"],
+        num_tokens=dense_arch["tokens"],
+        num_bins=dense_arch["bins"],
+        binned=binned,
     )
 
 

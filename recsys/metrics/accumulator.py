@@ -80,6 +80,10 @@ class EvalAccumulator:
         """Logits of the main model, labels and weights of all rows collected, ``(R,)`` each, in their order."""
         return _concat(self._logits), _concat(self._labels), _concat(self._weights)
 
+    def head_logits(self) -> dict[str, Array]:
+        """Logits of every head, ``(R,)`` each, in the order of the rows."""
+        return {name: _concat(logits) for name, logits in self._heads.items()}
+
     def compute(self) -> Metrics:
         """Metrics of the main model over all rows collected."""
         return self._compute(self._logits)

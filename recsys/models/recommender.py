@@ -13,18 +13,29 @@ from recsys.archs.dropout import bind_generator
 from recsys.errors import ConfigError
 from recsys.features import FeatureSpec
 from recsys.models.dense_arch import DenseArch
+from recsys.models.first_order import FirstOrder
 from recsys.models.local_head import LocalHead
 from recsys.models.over_arch import OverArch
-from recsys.models.parts import DensePart, InteractionPart, OverPart, SparsePart, SubArchPart, TokensPart
+from recsys.models.parts import (
+    DensePart,
+    FirstOrderPart,
+    InteractionPart,
+    OverPart,
+    SparsePart,
+    SubArchPart,
+    TokensPart,
+)
 from recsys.schedule.graph import Edge, PartGraph, PartSpec
 from recsys.seeding import keyed_generator, keyed_init
 from recsys.sparse.sparse_arch import SparseArch, SparseConfig
 
 ArchFactory = Callable[[TokenShape], SubArch]
 HeadFactory = Callable[[int], LocalHead]
+DenseFactory = Callable[[int, int], DenseArch]
 
 SPARSE, DENSE, TOKENS, INTERACTION, OVER = "sparse", "dense", "tokens", "interaction", "over"
-MAIN_PATH = frozenset({SPARSE, DENSE, TOKENS, INTERACTION, OVER})
+FIRST_ORDER = "first_order"
+MAIN_PATH = frozenset({SPARSE, DENSE, FIRST_ORDER, TOKENS, INTERACTION, OVER})
 
 
 @dataclass(frozen=True)
@@ -46,8 +57,14 @@ class Cuts:
     loss_weights: Mapping[str, float] = field(default_factory=dict)
 
 
-def build_graph(archs: Sequence[str], cuts: Cuts, *, has_dense: bool) -> PartGraph:
+def build_graph(archs: Sequence[str], cuts: Cuts, *, has_dense: bool, first_order: bool = False) -> PartGraph:
     """The part graph of a recommender with sub-architectures ``archs``.
+
+    Args:
+        archs: their names, in model order.
+        cuts: where gradients stop.
+        has_dense: whether there are dense features.
+        first_order: whether there is a first-order term: the over-arch trains it, local heads read it detached.
 
     Raises:
         ConfigError: a detached part without a local loss, or embeddings that nothing trains.
@@ -61,12 +78,23 @@ def build_graph(archs: Sequence[str], cuts: Cuts, *, has_dense: bool) -> PartGra
     over_inputs = [Edge(INTERACTION), *(Edge(a, grad=a not in cuts.detach) for a in archs)]
     if cuts.skip_tokens:
         over_inputs.append(reads_tokens(OVER))
+    wide: tuple[PartSpec, ...] = ()
+    offset: tuple[Edge, ...] = ()
+    if first_order:
+        over_inputs.append(Edge(FIRST_ORDER))
+        wide = (PartSpec(FIRST_ORDER, (Edge(SPARSE),), trainable=has_dense),)
+        offset = (Edge(FIRST_ORDER, grad=False),)
+
+    def arch_inputs(name: str) -> tuple[Edge, ...]:
+        return (reads_tokens(name), *(offset if name in cuts.local_losses else ()))
+
     return PartGraph(
         (
             *(PartSpec(name, trainable=name != SPARSE) for name in features),
+            *wide,
             PartSpec(TOKENS, tuple(Edge(f) for f in features), trainable=False),
             PartSpec(INTERACTION, (reads_tokens(INTERACTION),)),
-            *(PartSpec(a, (reads_tokens(a),), has_loss=a in cuts.local_losses) for a in archs),
+            *(PartSpec(a, arch_inputs(a), has_loss=a in cuts.local_losses) for a in archs),
             PartSpec(OVER, tuple(over_inputs), has_loss=True),
         )
     )
@@ -105,7 +133,7 @@ class Recommender(nn.Module):
         interaction: the interaction arch of the main path.
         head: makes the local head of a sub-architecture from its output width.
         cuts: where gradients stop.
-        dense_hidden: widths of the bottom MLP before its last layer of width D.
+        dense: makes the bottom MLP from N and D.
         over_hidden: widths of the top MLP before the logit.
         over_dropout: dropout of the top MLP.
         seed: of initialisation and dropout.
@@ -121,7 +149,7 @@ class Recommender(nn.Module):
         head: HeadFactory,
         cuts: Cuts,
         *,
-        dense_hidden: Sequence[int],
+        dense: DenseFactory,
         over_hidden: Sequence[int],
         over_dropout: float = 0.0,
         seed: int,
@@ -131,15 +159,21 @@ class Recommender(nn.Module):
         if not spec.sparse:
             raise ConfigError("data: the model needs at least one categorical feature, but the feature spec has none")
         has_dense = bool(spec.dense)
-        shape = TokenShape(len(spec.sparse) + has_dense, sparse.embedding_dim)
-        self.graph = build_graph(list(archs), cuts, has_dense=has_dense)
+        self.graph = build_graph(list(archs), cuts, has_dense=has_dense, first_order=sparse.first_order)
         self.spec = spec
         self.seed = seed
-        parts: dict[str, nn.Module] = {SPARSE: SparsePart(SparseArch(spec, sparse, seed=seed, device=device))}
+        tables = SparseArch(spec, sparse, seed=seed, device=device)
+        parts: dict[str, nn.Module] = {SPARSE: SparsePart(tables, l2=sparse.l2, first_order_l2=sparse.first_order_l2)}
+        num_dense_tokens = 0
         if has_dense:
             with keyed_init(seed, DENSE):
-                parts[DENSE] = DensePart(DenseArch(len(spec.dense), sparse.embedding_dim, hidden=dense_hidden))
-        parts[TOKENS] = TokensPart()
+                bottom = dense(len(spec.dense), sparse.embedding_dim)
+            parts[DENSE] = DensePart(bottom)
+            num_dense_tokens = bottom.num_tokens
+        shape = TokenShape(len(spec.sparse) + num_dense_tokens, sparse.embedding_dim)
+        if sparse.first_order:
+            parts[FIRST_ORDER] = FirstOrderPart(FirstOrder(len(spec.dense), sparse.embedding_dim))
+        parts[TOKENS] = TokensPart(sparse.embedding_dim)
         with keyed_init(seed, INTERACTION):
             main = interaction(shape)
         parts[INTERACTION] = InteractionPart(main)
@@ -149,7 +183,8 @@ class Recommender(nn.Module):
             parts[name] = part
             over_in += part.arch.out_features
         with keyed_init(seed, OVER):
-            parts[OVER] = OverPart(OverArch(over_in, hidden=over_hidden, dropout=over_dropout))
+            over = OverArch(over_in, hidden=over_hidden, dropout=over_dropout)
+        parts[OVER] = OverPart(over, has_first_order=sparse.first_order)
         self.parts = nn.ModuleDict(parts)
         self.to(device)
         for name, module in self.parts.items():

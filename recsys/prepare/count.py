@@ -16,6 +16,7 @@ from recsys.prepare.schema import Schema
 from recsys.prepare.settings import SPLITS
 from recsys.prepare.split import Place, Rule, assign
 from recsys.prepare.stage import Chunk, open_rows
+from recsys.prepare.target_mean import blocks_of, tally
 from recsys.prepare.work import write_batches
 
 
@@ -55,8 +56,18 @@ def split_of(job_rule: Rule, place: Place, batch: Any) -> NDArray[np.uint8]:
     return assign(job_rule, place, batch.num_rows, times)
 
 
+def rows_of(place: Place, batch: Any) -> NDArray[np.int64]:
+    """The number in the input of each row of a staged chunk."""
+    kept = batch.column("kept").to_numpy() if "kept" in batch.schema.names else np.arange(batch.num_rows)
+    rows: NDArray[np.int64] = place.first_input + kept.astype(np.int64)
+    return rows
+
+
 def count(job: CountJob) -> Counted:
-    """Count one chunk; the counts of the values go to ``<name>.counts``, a column for each split."""
+    """Count one chunk; the counts of the values go to ``<name>.counts``, a column for each split.
+
+    Behind them stand the tallies of the columns that add dense features; their last row is of the missing values.
+    """
     batch = open_rows(job.folder, job.chunk)
     splits = split_of(job.rule, job.place, batch)
     train = splits == 0
@@ -67,7 +78,8 @@ def count(job: CountJob) -> Counted:
         empty = np.isnan(values)
         missing.append(np.bincount(splits[empty], minlength=len(SPLITS)).tolist())
         moments.append(Moments.of(fitted_values(column, values[train])))
-    batches, lengths = [], []
+    batches, lengths, tallies = [], [], []
+    rows = rows_of(job.place, batch)[train]
     for i, feature in enumerate(job.schema.categorical):
         codes, owners, longest = batch.column(f"c{i}"), splits, 1
         if feature.multi_hot:
@@ -75,8 +87,11 @@ def count(job: CountJob) -> Counted:
             codes, owners = codes.flatten(), np.repeat(splits, sizes)
             longest = int(sizes[train].max(initial=0))
         lengths.append(longest)
-        batches.append(_counts(codes.to_numpy(zero_copy_only=False), owners, job.chunk.sizes[i]))
-    write_batches(Path(job.folder) / f"{job.chunk.name}.counts", batches)
+        flat = codes.to_numpy(zero_copy_only=False)
+        batches.append(_counts(flat, owners, job.chunk.sizes[i]))
+        if feature.adds_dense:
+            tallies.append(tally(flat[train], label[train], blocks_of(rows), job.chunk.sizes[i] + 1))
+    write_batches(Path(job.folder) / f"{job.chunk.name}.counts", [*batches, *tallies])
     return Counted(
         tuple(np.bincount(splits, minlength=len(SPLITS)).tolist()),
         tuple(np.bincount(splits[label == 1], minlength=len(SPLITS)).tolist()),

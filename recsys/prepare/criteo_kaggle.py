@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from recsys.data.parquet_manifest import read_manifest
@@ -52,6 +53,9 @@ class CriteoKaggle:
         min_count: categorical values seen less often in the train rows share the out-of-vocabulary id.
         dense_as_categorical: adds the logarithmic bin of each of the 13 integers as a categorical feature
             (``I1_bin`` ...), which makes F = 39.
+        target_mean: adds the smoothed target mean of each categorical feature, fitted out of fold, as a dense feature.
+        count: adds the log count of each of the 26 categorical columns as a dense feature.
+        smoothing: rows at the click rate that every target mean starts from.
         max_rows: reads only this many rows from the start of each file; None reads all.
         cache_dir: where prepared rows are kept.
     """
@@ -66,6 +70,9 @@ class CriteoKaggle:
         fold: int = 0,
         min_count: int = 2,
         dense_as_categorical: bool = True,
+        target_mean: bool = False,
+        count: bool = False,
+        smoothing: float = 20.0,
         max_rows: int | None = None,
         cache_dir: str = "data/cache",
     ) -> None:
@@ -76,6 +83,9 @@ class CriteoKaggle:
         self.fold = fold
         self.min_count = min_count
         self.dense_as_categorical = dense_as_categorical
+        self.target_mean = target_mean
+        self.count = count
+        self.smoothing = smoothing
         self.max_rows = max_rows
         self.cache_dir = cache_dir
 
@@ -112,6 +122,11 @@ class CriteoKaggle:
             raise ConfigError(f"data.max_rows={self.max_rows} must be an integer of at least 1, or null for all rows")
         if not isinstance(self.dense_as_categorical, bool):
             raise ConfigError(f"data.dense_as_categorical={self.dense_as_categorical} must be true or false")
+        for key in ("target_mean", "count"):
+            if not isinstance(getattr(self, key), bool):
+                raise ConfigError(f"data.{key}={getattr(self, key)} must be true or false")
+        if isinstance(self.smoothing, bool) or not isinstance(self.smoothing, int | float) or not self.smoothing > 0:
+            raise ConfigError(f"data.smoothing={self.smoothing} must be a number of rows above 0")
         if not self.cache_dir:
             raise ConfigError("data.cache_dir is not set; give the folder for prepared rows, such as data/cache")
         self._check_folds()
@@ -146,12 +161,12 @@ class CriteoKaggle:
             raise ConfigError(f"data.fold={self.fold} must be an integer from 0 to {self.folds - 1}, below data.folds")
 
     def _schema(self) -> Schema:
-        categorical = [CategoricalColumn(name, min_count=self.min_count) for name in TOKEN_NAMES]
+        column = partial(
+            CategoricalColumn, min_count=self.min_count, target_mean=self.target_mean, smoothing=self.smoothing
+        )
+        categorical = [column(name, count=self.count) for name in TOKEN_NAMES]
         if self.dense_as_categorical:
-            categorical += [
-                CategoricalColumn(f"{name}_bin", column=name, transform="log_bins", min_count=self.min_count)
-                for name in INTEGER_NAMES
-            ]
+            categorical += [column(f"{name}_bin", column=name, transform="log_bins") for name in INTEGER_NAMES]
         return Schema("label", tuple(DenseColumn(name) for name in INTEGER_NAMES), tuple(categorical))
 
     def _fingerprint(self, settings: Settings) -> str:

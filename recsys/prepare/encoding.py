@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,18 @@ from numpy.typing import NDArray
 
 from recsys.errors import DataError
 from recsys.features import FeatureSpec, SparseFeature
+from recsys.prepare import target_mean
 from recsys.prepare.convert import Rows, convert, text_hashes
 from recsys.prepare.kernels import hash_numbers
 from recsys.prepare.numeric import Float64, transform
-from recsys.prepare.schema import STANDARDIZE, CategoricalColumn, DenseColumn, Schema, schema_from_plain
+from recsys.prepare.schema import (
+    STANDARDIZE,
+    CategoricalColumn,
+    DenseColumn,
+    Schema,
+    added_names,
+    schema_from_plain,
+)
 from recsys.prepare.stage import encode_chunk
 from recsys.prepare.work import write_json
 
@@ -70,11 +78,14 @@ class SparseEncoder:
         column: what the schema says.
         values: the vocabulary, an Arrow array; ``values[i]`` has id ``i + 2``.
         max_length: of a row's list; 1 for a column with one value a row.
+        added: the dense features that the column adds, ``(features, blocks + 1, cardinality)``; None if it adds
+            none, or where they are read elsewhere.
     """
 
     column: CategoricalColumn
     values: Any
     max_length: int
+    added: NDArray[np.float32] | None = None
 
     @property
     def cardinality(self) -> int:
@@ -179,10 +190,11 @@ class Encoding:
 
     @property
     def spec(self) -> FeatureSpec:
-        """Names and cardinalities of the encoded columns; missing indicators stand behind the dense columns."""
+        """Names and cardinalities of the encoded columns; dense columns, their indicators, then added features."""
         indicators = [f"{e.column.name}_missing" for e in self.dense if e.column.indicator]
         sparse = tuple(SparseFeature(e.column.name, e.cardinality, e.max_length) for e in self.sparse)
-        return FeatureSpec((*(e.column.name for e in self.dense), *indicators), sparse)
+        added = [name for e in self.sparse for name in added_names(e.column)]
+        return FeatureSpec((*(e.column.name for e in self.dense), *indicators, *added), sparse)
 
     def encode_dense(self, columns: list[Float64]) -> list[NDArray[np.float32]]:
         """Encode raw dense columns (NaN where missing) to the dense features, indicators included."""
@@ -211,11 +223,17 @@ class Encoding:
     def encode_rows(self, rows: Rows) -> dict[str, Any]:
         """Encode checked rows; gives Arrow arrays by feature name: float32, int32, list<int32>."""
         encoded = self.encode_dense(rows.dense)
-        result: dict[str, Any] = {n: pa.array(v) for n, v in zip(self.spec.dense, encoded, strict=True)}
+        result: dict[str, Any] = {}
+        added: list[NDArray[np.float32]] = []
         for encoder, array in zip(self.sparse, rows.categorical, strict=True):
             codes, values = encode_chunk(array, encoder.column)
-            result[encoder.column.name] = lookup(codes, np.append(encoder.encode(values), encoder.missing_id), encoder)
-        return result
+            ids = np.append(encoder.encode(values), encoder.missing_id)
+            result[encoder.column.name] = lookup(codes, ids, encoder)
+            if encoder.column.adds_dense:
+                assert encoder.added is not None, "read with the encoding"
+                added += list(encoder.added[:, -1, result[encoder.column.name].to_numpy()])
+        pairs = zip(self.spec.dense, [*encoded, *added], strict=True)
+        return {name: pa.array(values) for name, values in pairs} | result
 
     def write(self, folder: Path) -> None:
         """Write ``features.json``; the vocabularies lie beside it."""
@@ -245,12 +263,21 @@ class Encoding:
             pairs = zip(schema.dense, raw["dense"], strict=True)
             dense = tuple(DenseEncoder(c, e["mean"], e["sd"]) for c, e in pairs)
             sparse = tuple(
-                SparseEncoder(c, _read_vocabulary(folder, c, e["vocabulary"]), e["max_length"])
+                _with_added(folder, SparseEncoder(c, _read_vocabulary(folder, c, e["vocabulary"]), e["max_length"]))
                 for c, e in zip(schema.categorical, raw["sparse"], strict=True)
             )
             return Encoding(schema, dense, sparse)
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
             raise DataError(f"{path}: cannot be read as an encoding ({error}); prepare the data again") from error
+
+
+def _with_added(folder: Path, encoder: SparseEncoder) -> SparseEncoder:
+    column = encoder.column
+    if not column.adds_dense:
+        return encoder
+    return replace(
+        encoder, added=target_mean.read(target_mean.path_of(folder, column.name), column, encoder.cardinality)
+    )
 
 
 def lookup(codes: Any, ids: NDArray[np.int32], encoder: SparseEncoder) -> Any:

@@ -17,6 +17,7 @@ from recsys.prepare.encoding import NUM_RESERVED_IDS, SparseEncoder, positions_i
 from recsys.prepare.schema import MAX_TABLE, CategoricalColumn
 from recsys.prepare.settings import SPLITS
 from recsys.prepare.stage import Chunk, open_values
+from recsys.prepare.target_mean import NUM_BLOCKS, add_tally, features_by_id, path_of, write
 from recsys.prepare.work import Batches, atomic
 
 # Values that are merged or looked up at a time.
@@ -31,6 +32,8 @@ class FitJob:
         folder: of the staged chunks; the column's ids go to ``<index>.ids`` in it.
         output: gets ``vocab/<name>.parquet``.
         index: of the column in the schema.
+        tally: where the column's tally stands in a chunk's counts, if it adds dense features. Rows and clicks by id go
+            to ``vocab/<name>.clicks.parquet``, the features to ``<index>.features``.
     """
 
     folder: str
@@ -38,6 +41,7 @@ class FitJob:
     column: CategoricalColumn
     index: int
     chunks: tuple[Chunk, ...]
+    tally: int | None = None
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,12 @@ def read_ids(folder: str, index: int) -> NDArray[np.int32]:
     return ids
 
 
+def read_features(folder: str, index: int) -> NDArray[np.float32]:
+    """The dense features that a column adds, by id; see :func:`recsys.prepare.target_mean.features_by_id`."""
+    features: NDArray[np.float32] = np.load(Path(folder) / f"{index}.features", mmap_mode="r", allow_pickle=False)
+    return features
+
+
 def _counts(job: FitJob, chunk: Chunk) -> Any:
     return Batches(Path(job.folder) / f"{chunk.name}.counts")[job.index]
 
@@ -136,6 +146,7 @@ def _write_ids(job: FitJob, distinct: Any, kept: int) -> Fitted:
     """Number the values of every chunk, given the train values with those of the vocabulary in front."""
     encoder = SparseEncoder(job.column, distinct.slice(0, kept), 1)
     unseen, outside = np.zeros(len(SPLITS), np.int64), np.zeros(len(SPLITS), np.int64)
+    tallied = np.zeros((2, NUM_BLOCKS, encoder.cardinality), np.int64)
     total = sum(chunk.sizes[job.index] + 1 for chunk in job.chunks)
     with atomic(Path(job.folder) / f"{job.index}.ids") as draft, draft.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "<i4", "fortran_order": False, "shape": (total,)})
@@ -149,8 +160,15 @@ def _write_ids(job: FitJob, distinct: Any, kept: int) -> Fitted:
                 table = np.stack([counts.column(name).to_numpy(zero_copy_only=False) for name in SPLITS])
                 unseen += table[:, positions[begin:end] < 0].sum(axis=1)
                 outside += table[:, (positions[begin:end] < 0) | (positions[begin:end] >= kept)].sum(axis=1)
-                file.write(np.append(ids[begin:end], np.int32(encoder.missing_id)).tobytes())
+                all_ids = np.append(ids[begin:end], np.int32(encoder.missing_id))
+                file.write(all_ids.tobytes())
+                if job.tally is not None:
+                    add_tally(tallied, Batches(Path(job.folder) / f"{chunk.name}.counts")[job.tally], all_ids)
                 begin = end
+    if job.tally is not None:
+        write(path_of(Path(job.output), job.column.name), tallied)
+        with atomic(Path(job.folder) / f"{job.index}.features") as draft, draft.open("wb") as file:
+            np.save(file, features_by_id(job.column, tallied[0], tallied[1]), allow_pickle=False)
     return Fitted(kept, len(distinct), tuple(unseen.tolist()), tuple(outside.tolist()))
 
 

@@ -13,12 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from recsys.prepare.count import split_of
+from recsys.prepare.count import rows_of, split_of
 from recsys.prepare.encoding import Encoding, cut_lists
-from recsys.prepare.fit import read_ids
+from recsys.prepare.fit import read_features, read_ids
 from recsys.prepare.settings import SPLITS
 from recsys.prepare.split import Place, Rule
 from recsys.prepare.stage import Chunk, open_rows
+from recsys.prepare.target_mean import NUM_BLOCKS, blocks_of
 from recsys.prepare.work import atomic
 
 
@@ -74,10 +75,14 @@ class Part:
 
 @dataclass
 class _Columns:
-    """Raw columns of some rows: ``keys`` with row, label and roles, dense values, ids or (lengths, ids) of lists."""
+    """Raw columns of some rows: ``keys`` with row, label and roles, dense values, ids or (lengths, ids) of lists.
+
+    ``added`` are the dense features that categorical columns add.
+    """
 
     keys: dict[str, NDArray[Any]]
     dense: list[NDArray[np.float64]]
+    added: list[NDArray[np.float32]]
     ids: list[NDArray[np.int32]]
     lengths: list[NDArray[np.int32] | None]
     cut: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -151,8 +156,7 @@ def _read(job: PartJob, piece: Slice) -> _Columns:
     splits = split_of(job.rule, piece.place, batch)
     index = np.flatnonzero(splits == job.split)[piece.first : piece.last]
     names = batch.schema.names
-    kept = batch.column("kept").to_numpy()[index] if "kept" in names else index
-    keys: dict[str, NDArray[Any]] = {"row": piece.place.first_input + kept.astype(np.int64)}
+    keys: dict[str, NDArray[Any]] = {"row": rows_of(piece.place, batch)[index]}
     for name in ("label", "weight", "group", "time"):
         if name in names:
             keys[name] = batch.column(name).to_numpy(zero_copy_only=False)[index]
@@ -172,7 +176,17 @@ def _read(job: PartJob, piece: Slice) -> _Columns:
         cut[i] = int((np.diff(lists.offsets.to_numpy()) > encoder.max_length).sum())
         ids.append(by_code[flat])
         lengths.append(np.diff(offsets))
-    return _Columns(keys, dense, ids, lengths, cut)
+    return _Columns(keys, dense, _added(job, keys["row"], ids), ids, lengths, cut)
+
+
+def _added(job: PartJob, rows: NDArray[np.int64], ids: list[NDArray[np.int32]]) -> list[NDArray[np.float32]]:
+    """The dense features that categorical columns add: of train rows from the other blocks' rows."""
+    added: list[NDArray[np.float32]] = []
+    blocks = blocks_of(rows) if SPLITS[job.split] == "train" else np.full(len(rows), NUM_BLOCKS)
+    for i, encoder in enumerate(job.encoding.sparse):
+        if encoder.column.adds_dense:
+            added += [by_id[blocks, ids[i]] for by_id in read_features(job.folder, i)]
+    return added
 
 
 def _rows(columns: _Columns, first: int, last: int) -> _Columns:
@@ -183,6 +197,7 @@ def _rows(columns: _Columns, first: int, last: int) -> _Columns:
     return _Columns(
         {name: values[first:last] for name, values in columns.keys.items()},
         [values[first:last] for values in columns.dense],
+        [values[first:last] for values in columns.added],
         ids,
         [None if lengths is None else lengths[first:last] for lengths in columns.lengths],
         # Counted once, with the first of the pieces.
@@ -199,6 +214,7 @@ def _join(pieces: list[_Columns]) -> _Columns:
     return _Columns(
         {name: join([p.keys[name] for p in pieces]) for name in one.keys},
         [join([p.dense[i] for p in pieces]) for i in range(len(one.dense))],
+        [join([p.added[i] for p in pieces]) for i in range(len(one.added))],
         [join([p.ids[i] for p in pieces]) for i in range(len(one.ids))],
         [None if x is None else join([p.lengths[i] for p in pieces]) for i, x in enumerate(one.lengths)],
         np.sum([p.cut for p in pieces], axis=0),
@@ -209,7 +225,7 @@ def _encode(encoding: Encoding, columns: _Columns, schema: Any) -> Any:
     arrays = {"row": columns.keys["row"]}
     arrays |= {name: columns.keys[name].astype(np.float32) for name in ("label", "weight") if name in columns.keys}
     arrays |= {name: columns.keys[name] for name in ("group", "time") if name in columns.keys}
-    encoded = encoding.encode_dense(columns.dense)
+    encoded = encoding.encode_dense(columns.dense) + columns.added
     arrays |= dict(zip(encoding.spec.dense, encoded, strict=True))
     result = {name: pa.array(values) for name, values in arrays.items()}
     for encoder, ids, lengths in zip(encoding.sparse, columns.ids, columns.lengths, strict=True):

@@ -175,9 +175,12 @@ class _Run:
         return reduce.add_up(self._follow("count the values", count, jobs, "count"))
 
     def _fit(self) -> list[Fitted]:
+        columns = self.settings.schema.categorical
+        tallied = [i for i, column in enumerate(columns) if column.adds_dense]
+        at = {i: len(columns) + j for j, i in enumerate(tallied)}
         jobs = [
-            FitJob(str(self.work), str(self.output), column, i, tuple(self.chunks))
-            for i, column in enumerate(self.settings.schema.categorical)
+            FitJob(str(self.work), str(self.output), column, i, tuple(self.chunks), at.get(i))
+            for i, column in enumerate(columns)
         ]
         return list(self._follow("number the values", fit, jobs, "fit"))
 

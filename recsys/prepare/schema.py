@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -74,6 +75,9 @@ class CategoricalColumn:
         transform: makes a number a category: one of :data:`BUCKETS`, or None.
         separator: cuts a text into a list (multi-hot columns only).
         max_length: longer lists lose their end (multi-hot columns only); None is the longest of the train rows.
+        target_mean: adds the dense feature ``<name>_target_mean``; see :mod:`recsys.prepare.target_mean`.
+        count: adds the dense feature ``<name>_count``.
+        smoothing: rows at the click rate that every target mean starts from.
     """
 
     name: str
@@ -86,6 +90,14 @@ class CategoricalColumn:
     separator: str | None = None
     max_length: int | None = None
     multi_hot: bool = False
+    target_mean: bool = False
+    count: bool = False
+    smoothing: float = 20.0
+
+    @property
+    def adds_dense(self) -> bool:
+        """Whether the column adds dense features."""
+        return self.target_mean or self.count
 
     @property
     def source(self) -> str:
@@ -153,7 +165,14 @@ class Schema:
 
     def to_plain(self) -> dict[str, Any]:
         """Plain JSON, equal for equal schemas."""
-        return asdict(self)
+        plain = asdict(self)
+        # As before these keys came: data prepared without them is still what was asked for.
+        defaults = asdict(CategoricalColumn(""))
+        for column in plain["categorical"]:
+            for key in ("target_mean", "count", "smoothing"):
+                if column[key] == defaults[key]:
+                    del column[key]
+        return plain
 
 
 def schema_from_plain(plain: dict[str, Any]) -> Schema:
@@ -231,7 +250,14 @@ def check(schema: Schema, place: str) -> Schema:
 def feature_names(schema: Schema) -> list[str]:
     """Names of all features of the output, missing indicators included."""
     indicators = [f"{c.name}_missing" for c in schema.dense if c.indicator]
-    return [*(c.name for c in schema.dense), *indicators, *(c.name for c in schema.categorical)]
+    added = [name for c in schema.categorical for name in added_names(c)]
+    return [*(c.name for c in schema.dense), *indicators, *added, *(c.name for c in schema.categorical)]
+
+
+def added_names(column: CategoricalColumn) -> list[str]:
+    """Names of the dense features that a categorical column adds, in order."""
+    wanted = [("target_mean", column.target_mean), ("count", column.count)]
+    return [f"{column.name}_{suffix}" for suffix, is_wanted in wanted if is_wanted]
 
 
 def nearest(name: str, valid: Sequence[str]) -> str:
@@ -320,5 +346,13 @@ def _check_categorical(column: CategoricalColumn, place: str) -> None:
         raise ConfigError(f"{place}.missing: {column.missing!r} must be id, oov or error")
     if column.transform is not None and column.transform not in BUCKETS:
         raise ConfigError(f"{place}.transform: {column.transform!r} must be {' or '.join(BUCKETS)}, or null")
+    for key in ("target_mean", "count"):
+        if not isinstance(getattr(column, key), bool):
+            raise ConfigError(f"{place}.{key}: {getattr(column, key)!r} must be true or false")
+        if getattr(column, key) and column.multi_hot:
+            raise ConfigError(f"{place}.{key}: a list has no single {key}; it is for columns under categorical")
+    smoothing = column.smoothing
+    if isinstance(smoothing, bool) or not isinstance(smoothing, int | float) or not 0 < smoothing < math.inf:
+        raise ConfigError(f"{place}.smoothing: {smoothing!r} must be a number of rows above 0")
     if not column.multi_hot and (column.separator is not None or column.max_length is not None):
         raise ConfigError(f"{place}: separator and max_length are for columns under multi_hot")

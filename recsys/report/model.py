@@ -12,6 +12,7 @@ from recsys.metrics.binary import Metrics
 
 Side = Literal["baseline", "erase"]
 SIDES: tuple[Side, Side] = ("baseline", "erase")
+_OBJECTS = ("heads", "config_hash", "prediction")
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class ModelReport:
         seed: of initialisation, dropout and data order.
         config_hash: fingerprint of everything that can change the quality figures.
         heads: part name -> NE of its local head; empty where there are none.
+        prediction: how the final logit is made of the parts' and corrected, with NE and calibration of the over-arch
+            alone; empty where the over-arch's logit is the final one.
     """
 
     ne: float | None
@@ -40,6 +43,7 @@ class ModelReport:
     seed: int
     config_hash: str
     heads: Mapping[str, float | None] = field(default_factory=dict)
+    prediction: Mapping[str, float | None] = field(default_factory=dict)
 
     @classmethod
     def from_metrics(
@@ -51,6 +55,7 @@ class ModelReport:
         seed: int,
         config_hash: str,
         heads: Mapping[str, Metrics] | None = None,
+        prediction: Mapping[str, float | None] | None = None,
     ) -> Self:
         """Join what ``EvalAccumulator`` computed with the cost of the training."""
         return cls(
@@ -60,6 +65,7 @@ class ModelReport:
             seed=seed,
             config_hash=config_hash,
             heads={name: head.ne for name, head in (heads or {}).items()},
+            prediction=dict(prediction or {}),
         )
 
     @classmethod
@@ -69,17 +75,22 @@ class ModelReport:
         Raises:
             ValueError: a key is missing or its value is of another type; names the key.
         """
-        values = {}
+        values: dict[str, Any] = {}
         for item in fields(cls):
+            if item.name == "prediction" and item.name not in raw:  # came later than the others
+                values[item.name] = {}
+                continue
             _require(item.name in raw, f"key {item.name!r} is missing")
             values[item.name] = raw[item.name]
-        heads, config_hash = values["heads"], values["config_hash"]
+        heads, config_hash, prediction = values["heads"], values["config_hash"], values["prediction"]
+        _require(isinstance(prediction, Mapping), f"'prediction' is {prediction!r}, not an object of numbers")
         _require(isinstance(heads, Mapping), f"'heads' is {heads!r}, not an object of part names and NE")
         _require(isinstance(config_hash, str), f"'config_hash' is {config_hash!r}, not a string")
         for name in ("rows", "seed"):
             _require(type(values[name]) is int, f"{name!r} is {values[name]!r}, not a whole number")
-        _check_numbers({name: value for name, value in values.items() if name not in ("heads", "config_hash")})
+        _check_numbers({name: value for name, value in values.items() if name not in _OBJECTS})
         _check_numbers(heads)
+        _check_numbers(prediction)
         return cls(**values)
 
 

@@ -31,6 +31,7 @@ from recsys.serve.dense_graph import DenseGraph
 from recsys.serve.model_files import FEATURES_JSON, WEIGHTS, check_files, read_json, read_model_json, sha256
 from recsys.serve.quantize import TOLERANCE, check_precision, quantize
 from recsys.serve.trained import TrainedModel, probability
+from recsys.train.prediction import PLAIN, Prediction
 
 PACKAGE_JSON = "package.json"
 DENSE, COMPILED, EMBEDDINGS, LOADER = "dense.pt2", "dense_compiled.pt2", "embeddings.safetensors", "load.py"
@@ -96,7 +97,7 @@ def export_package(
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as name:
         draft = Path(name) / "package"
         draft.mkdir()
-        _write_parts(draft, trained.model, embeddings, compiled)
+        _write_parts(draft, trained, embeddings, compiled)
         encoding = [file for file in source["files"] if file == FEATURES_JSON or file.startswith("vocab/")]
         for file in encoding:
             write_atomic(draft / file, (run / file).read_bytes())
@@ -117,12 +118,12 @@ def export_package(
     return Exported(output, trained, agreement, sizes, (run / WEIGHTS[side]).stat().st_size)
 
 
-def _write_parts(folder: Path, model: Recommender, embeddings: str, compiled: bool) -> None:
+def _write_parts(folder: Path, trained: TrainedModel, embeddings: str, compiled: bool) -> None:
     from safetensors.torch import save_file
 
-    tables = [bag.weight.detach() for bag in model.sparse_arch.collection.embedding_bags.values()]
+    tables = [bag.weight.detach() for bag in trained.model.sparse_arch.collection.embedding_bags.values()]
     save_file(quantize(torch.cat(tables), embeddings), folder / EMBEDDINGS)
-    program = export_dense(model)
+    program = export_dense(trained.model, trained.prediction)
     with _without_future_warnings():
         torch.export.save(program, folder / DENSE)
         if compiled:
@@ -137,13 +138,15 @@ def _without_future_warnings() -> Iterator[None]:
         yield
 
 
-def export_dense(model: Recommender) -> torch.export.ExportedProgram:
+def export_dense(model: Recommender, prediction: Prediction = PLAIN) -> torch.export.ExportedProgram:
     """The dense graph for any number of rows."""
     spec = model.spec
-    example = (torch.zeros(2, len(spec.dense)), torch.zeros(2, len(spec.sparse), model.sparse_arch.dim))
+    example = (torch.zeros(2, len(spec.dense)), torch.zeros(2, len(spec.sparse), model.sparse_arch.width))
     batch = torch.export.Dim("batch", min=1)
     with torch.no_grad(), _without_future_warnings():
-        return torch.export.export(DenseGraph(model).eval(), example, dynamic_shapes=({0: batch}, {0: batch}))
+        return torch.export.export(
+            DenseGraph(model, prediction).eval(), example, dynamic_shapes=({0: batch}, {0: batch})
+        )
 
 
 def _info(trained: TrainedModel, run: Path, side: str, embeddings: str, tolerance: float | None) -> dict[str, Any]:
@@ -155,7 +158,7 @@ def _info(trained: TrainedModel, run: Path, side: str, embeddings: str, toleranc
         "source": trained.source,
         "weights_sha256": sha256(run / WEIGHTS[side]),
         "embeddings": embeddings,
-        "embedding_dim": trained.model.sparse_arch.dim,
+        "embedding_dim": trained.model.sparse_arch.width,
         "dense": list(spec.dense),
         "sparse": spec.sparse_names,
         "cardinalities": [f.cardinality for f in spec.sparse],

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from recsys.errors import ConfigError
-from recsys.models.recommender import OVER
 from recsys.schedule.infer import infer
 from recsys.serve.batches import EncodedRows
 from recsys.serve.export import COMPILED, load_package, random_rows
@@ -77,7 +76,12 @@ def measure_latency(
 def _eager(trained: TrainedModel, rows: EncodedRows) -> Callable[[], Any]:
     (batch,) = rows.batches(rows.num_rows)
     modules = dict(trained.model.parts.items())
-    return lambda: torch.sigmoid(infer(trained.model.graph, modules, batch, trained.autocast).logits[OVER]).numpy()
+
+    def call() -> Any:
+        logits = infer(trained.model.graph, modules, batch, trained.autocast).logits
+        return torch.sigmoid(trained.prediction.combine(logits)).numpy()
+
+    return call
 
 
 def _packaged(model: Any, rows: EncodedRows) -> Callable[[], Any]:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,20 +72,25 @@ def place_weights(source: Path, target: Path) -> None:
     os.replace(draft, target)
 
 
-def write_model_files(folder: Path, data: DataSplits, sides: dict[str, dict[str, Any]]) -> None:
+def write_model_files(
+    folder: Path, data: DataSplits, sides: dict[str, tuple[dict[str, Any], Mapping[str, float | None]]]
+) -> None:
     """Finish a folder that holds the weights: encoding and ``model.json``.
 
     Args:
         folder: of the run.
         data: what the model was trained on.
-        sides: the configuration of each model, by the side of the report.
+        sides: configuration of each model and the report's ``prediction`` of it, by the side of the report.
     """
     names = [WEIGHTS[side] for side in sides]
     names += _write_encoding(folder, data)
     content = {
         "version": VERSION,
         "source": data.encoding.source if data.encoding else None,
-        "sides": {side: {"name": cfg["name"], "model": cfg["model"]} for side, cfg in sides.items()},
+        "sides": {
+            side: {"name": cfg["name"], "model": cfg["model"], "prediction": dict(prediction)}
+            for side, (cfg, prediction) in sides.items()
+        },
         "files": {name: sha256(folder / name) for name in names},
     }
     write_atomic(folder / MODEL_JSON, json.dumps(content, indent=1) + "\n")

@@ -21,6 +21,7 @@ from recsys.schedule.infer import infer
 from recsys.serve.batches import EncodedRows
 from recsys.serve.model_files import FEATURES_JSON, WEIGHTS, read_model_json
 from recsys.serve.row_encoder import RowEncoder, read_encoder
+from recsys.train.prediction import PLAIN, Prediction
 
 Array = NDArray[Any]
 
@@ -36,6 +37,7 @@ class TrainedModel:
         source: kind of the files that it was trained on; None where rows had ids to begin with.
         device: where it computes.
         autocast: of ``trainer.precision``.
+        prediction: makes the final logit, as it was fitted after training.
     """
 
     model: Recommender
@@ -44,6 +46,7 @@ class TrainedModel:
     source: str | None
     device: torch.device
     autocast: Callable[[], Any] | None
+    prediction: Prediction = PLAIN
 
     @staticmethod
     def load(folder: Path, side: str = "erase", device: str = "cpu", *, encoded: bool = False) -> TrainedModel:
@@ -70,7 +73,9 @@ class TrainedModel:
         where = build_device(device)
         model = build_model(config, encoder.spec, where)
         _load_weights(model, folder / WEIGHTS[side])
-        return TrainedModel(model.eval(), encoder, config, content["source"], where, build_autocast(config, where))
+        autocast = build_autocast(config, where)
+        prediction = Prediction.from_plain(content["sides"][side]["prediction"])
+        return TrainedModel(model.eval(), encoder, config, content["source"], where, autocast, prediction)
 
     @property
     def batch_size(self) -> int:
@@ -78,7 +83,7 @@ class TrainedModel:
         return int(self.config["trainer"]["batch_size"])
 
     def logits(self, rows: EncodedRows, batch_size: int) -> dict[str, Array]:
-        """Logits float32 ``(B,)`` of the main model (under ``over``) and of each local head, by part name.
+        """Logits float32 ``(B,)``: the final ones (under ``over``) and those of each local head, by part name.
 
         Raises:
             NonFiniteError: one is NaN or infinite.
@@ -87,6 +92,7 @@ class TrainedModel:
         found: dict[str, list[Array]] = {name: [] for name in (OVER, *self.model.heads)}
         for batch in rows.batches(batch_size):
             logits = infer(self.model.graph, modules, batch.to(self.device), self.autocast).logits
+            logits[OVER] = self.prediction.combine(logits)
             for name, pieces in found.items():
                 pieces.append(logits[name].float().cpu().numpy())
         result = {n: np.concatenate(p) if p else np.zeros(0, np.float32) for n, p in found.items()}

@@ -22,9 +22,13 @@ from recsys.seeding import keyed_generator
 
 OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "rowwise_adagrad": RowWiseAdagrad,
+    "adagrad": torch.optim.Adagrad,
     "sgd": torch.optim.SGD,
     "adam": torch.optim.Adam,
 }
+
+# One would do, but fbgemm's kernels want a multiple of 4.
+FIRST_ORDER_WIDTH = 4
 
 
 @dataclass(frozen=True)
@@ -33,11 +37,16 @@ class SparseConfig:
 
     Attributes:
         embedding_dim: D of every table; a multiple of 4, as fbgemm's kernels want it.
-        optimizer: ``rowwise_adagrad``, ``sgd``, or ``adam`` (on a GPU only).
+        optimizer: ``rowwise_adagrad``, ``adagrad`` (a sum for every weight), ``sgd``, or ``adam`` (on a GPU only).
         lr: learning rate of the tables.
         eps: added to the root of the accumulated squares (not for ``sgd``).
         init_scale: a table's rows start uniform in ``[-s, s]`` with ``s = init_scale / sqrt(num_embeddings)``, as in
             DLRM (Naumov et al., 2019).
+        l2: adds ``l2`` times the squared length of a row's pooled embeddings to its loss, once a step. fbgemm ignores
+            ``weight_decay`` on a CPU without a word; this acts on every device, and on the looked-up rows only.
+        first_order: gives every id a weight of its own (the wide part of Cheng et al., 2016) in
+            :data:`FIRST_ORDER_WIDTH` more coordinates, which start at 0 and whose mean is the weight.
+        first_order_l2: as ``l2``, of these weights.
     """
 
     embedding_dim: int = 16
@@ -45,6 +54,9 @@ class SparseConfig:
     lr: float = 0.05
     eps: float = 1e-8
     init_scale: float = 3.0
+    l2: float = 0.0
+    first_order: bool = False
+    first_order_l2: float = 0.0
 
     def __post_init__(self) -> None:
         if self.embedding_dim < 4 or self.embedding_dim % 4:
@@ -55,6 +67,16 @@ class SparseConfig:
             raise ConfigError(f"sparse.lr={self.lr}: must be above 0")
         if not self.eps >= 0 or not self.init_scale >= 0:
             raise ConfigError(f"sparse.eps={self.eps} and sparse.init_scale={self.init_scale}: must be at least 0")
+        for name in ("l2", "first_order_l2"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ConfigError(f"sparse.{name}={getattr(self, name)}: must be at least 0 and finite")
+        if self.first_order_l2 and not self.first_order:
+            raise ConfigError(f"sparse.first_order_l2={self.first_order_l2}: needs sparse.first_order=true")
+
+    @property
+    def width(self) -> int:
+        """Columns of every table: D, and behind them the first-order coordinates."""
+        return self.embedding_dim + (FIRST_ORDER_WIDTH if self.first_order else 0)
 
     def optimizer_kwargs(self) -> dict[str, Any]:
         """Arguments of the fused optimizer in torchrec's words."""
@@ -79,6 +101,7 @@ class SparseArch(nn.Module):
             )
         self.num_features = len(spec.sparse)
         self.dim = config.embedding_dim
+        self.width = config.width
         self.base_lr = config.lr
         self.lr = config.lr
         self.collection = FusedEmbeddingBagCollection(
@@ -97,21 +120,22 @@ class SparseArch(nn.Module):
         def init(name: str) -> None:
             weight = self.collection.embedding_bags[name].weight
             assert isinstance(weight, torch.Tensor)
-            draw = torch.empty(weight.shape, device=cpu)
+            draw = torch.empty(weight.shape[0], self.dim, device=cpu)
             bound = scale / math.sqrt(weight.shape[0])
-            weight.copy_(draw.uniform_(-bound, bound, generator=keyed_generator(seed, f"table/{name}", cpu)))
+            weight.zero_()
+            weight[:, : self.dim] = draw.uniform_(-bound, bound, generator=keyed_generator(seed, f"table/{name}", cpu))
 
         # Large tables take seconds each to draw, and a table has a generator of its own.
         with ThreadPoolExecutor(max_workers=min(16, os.cpu_count() or 1)) as pool:
             list(pool.map(init, self.collection.embedding_bags))
 
     def forward(self, features: KeyedJaggedTensor) -> torch.Tensor:
-        """Look up ``features`` (F keys in the spec's order) and give ``(B, F, D)``."""
+        """Look up ``features`` (F keys in the spec's order) and give ``(B, F, width)``."""
         # One pooling and data type makes one kernel, and keys in table order make torchrec's
         # per-feature split and concatenation (2 F copies) the identity: enter the kernel directly.
         (kernel,) = self.collection._emb_modules
         pooled_BFD: torch.Tensor = kernel(features.values(), features.offsets(), None)
-        return pooled_BFD.view(-1, self.num_features, self.dim)
+        return pooled_BFD.view(-1, self.num_features, self.width)
 
     def fused_optimizer(self) -> KeyedOptimizer:
         """The optimizer inside the backward; its state lives in tensors of the kernels."""
@@ -145,7 +169,7 @@ def _tables(spec: FeatureSpec, config: SparseConfig) -> list[EmbeddingBagConfig]
             name=feature.name,
             feature_names=[feature.name],
             num_embeddings=feature.cardinality,
-            embedding_dim=config.embedding_dim,
+            embedding_dim=config.width,
             pooling=PoolingType.SUM,
         )
         for feature in spec.sparse

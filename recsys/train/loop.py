@@ -20,6 +20,7 @@ from recsys.train.evaluator import Autocast, evaluate
 from recsys.train.feed import DeviceFeed
 from recsys.train.finite import FiniteGuard, nonfinite_message
 from recsys.train.fit_state import FitState
+from recsys.train.prediction import PLAIN, Prediction
 from recsys.train.progress import Progress
 from recsys.train.stepper import Stepper
 from recsys.train.stop_signal import Stopped, StopSignal
@@ -65,6 +66,7 @@ class Fit:
     """Trains ``model`` by ``stepper``.
 
     Args:
+        prediction: makes the logit by which valid rows are scored.
         checkpoints: how the run is saved and what it goes on from; None never saves.
         on_point: called with each point that is added to the learning curve.
 
@@ -83,9 +85,11 @@ class Fit:
         autocast: Autocast = None,
         checkpoints: Checkpointing | None = None,
         on_point: Callable[[CurvePoint], None] | None = None,
+        prediction: Prediction = PLAIN,
     ) -> None:
         self._on_point = on_point
         self._model, self._stepper, self._data = model, stepper, data
+        self._prediction = prediction
         self._device, self._config, self._autocast = device, config, autocast
         self._checkpoints = checkpoints
         self._check_every = 1 if device.type == "cpu" else _CUDA_CHECK_STEPS
@@ -158,7 +162,7 @@ class Fit:
         self._guard.check()
         self._stepper.finish()
         state = self._state
-        valid = evaluate(self._model, self._data.valid, self._device, self._autocast)
+        valid = evaluate(self._model, self._data.valid, self._device, self._autocast, self._prediction)
         ne = valid.compute().ne
         state.curve.append(CurvePoint(state.rows, ne, valid.heads_ne()))
         if self._on_point is not None:

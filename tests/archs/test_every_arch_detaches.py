@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 from recsys.archs.cross import CrossArch
 from recsys.config.cli import CONFIGS, compose
 from recsys.config.target import build_factory
+from recsys.models.dense_arch import DenseArch
 from recsys.models.local_head import LocalHead
 from recsys.models.recommender import Recommender
 from recsys.schedule import builders
@@ -30,7 +31,7 @@ def model_with(name: str) -> Recommender:
         partial(CrossArch, out_features=4),
         LocalHead,
         cuts_for(("it",), ("it",)),
-        dense_hidden=[8],
+        dense=partial(DenseArch, hidden=[8]),
         over_hidden=[8],
         seed=1,
         device=CPU,

@@ -44,6 +44,10 @@ def base() -> dict[str, Any]:
         ("trainer.precision", "bf16"),
         ("trainer.on_nonfinite", "skip"),
         ("trainer.max_skipped_steps", 11),
+        ("trainer.blend", "mean"),
+        ("trainer.calibrate", True),
+        ("sparse.l2", 0.1),
+        ("model.dense_arch.tokens", 2),
     ],
 )
 def test_what_can_change_the_result_changes_it(key: str, value: object, base: dict[str, Any]) -> None:
@@ -86,8 +90,8 @@ def test_one_model_in_other_words_keeps_it(base: dict[str, Any]) -> None:
 def test_every_key_of_the_trainer_is_looked_at(base: dict[str, Any]) -> None:
     """A key that is new must be put on one of the two sides above."""
     assert set(base["trainer"]) == {
-        *("epochs", "batch_size", "evals_per_epoch", "keep_best", "patience", "precision"),
         *("quiet", "cache_dir", "reuse_baseline", "save_model", "reuse_jobs", "timing", "device"),
+        *("epochs", "batch_size", "evals_per_epoch", "keep_best", "patience", "precision", "blend", "calibrate"),
         *("on_nonfinite", "max_skipped_steps"),
     }
 

@@ -15,6 +15,7 @@ from recsys.archs.masknet import MaskNetArch
 from recsys.archs.mlp import MLPArch
 from recsys.archs.wukong import WukongArch
 from recsys.features import FeatureSpec, SparseFeature
+from recsys.models.dense_arch import DenseArch
 from recsys.models.local_head import LocalHead
 from recsys.models.recommender import ArchFactory, Cuts, Recommender
 from recsys.optim.dense import DenseOptimConfig
@@ -43,7 +44,7 @@ def make_model(cuts: Cuts, names: Sequence[str] = SIX, *, dropout: float = 0.1, 
         partial(CrossArch, out_features=7),
         LocalHead,
         cuts,
-        dense_hidden=[9],
+        dense=partial(DenseArch, hidden=[9]),
         over_hidden=[16],
         over_dropout=dropout,
         seed=seed,

@@ -14,7 +14,8 @@ from recsys.metrics import compute_metrics
 from recsys.report import ModelReport, RunReport, Speedup
 
 REQUIRED = (
-    "ne logloss auc calibration base_rate entropy rows coverage rows_per_s peak_memory_bytes seed config_hash heads"
+    "ne logloss auc calibration base_rate entropy rows coverage rows_per_s peak_memory_bytes seed config_hash heads "
+    "prediction"
 )
 
 
@@ -30,6 +31,12 @@ def test_written_and_read_again_is_the_same(report: RunReport) -> None:
     raw = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     assert RunReport.from_dict(raw).to_dict() == raw
     assert RunReport.from_dict(raw).speedup == report.speedup
+
+
+def test_a_report_from_before_blends_is_read(report: RunReport) -> None:
+    raw = report.to_dict()
+    del raw["erase"]["prediction"], raw["baseline"]["prediction"]
+    assert RunReport.from_dict(raw).to_dict() == report.to_dict()
 
 
 def test_keys_of_a_later_version_are_left_out(report: RunReport) -> None:

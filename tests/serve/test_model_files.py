@@ -17,6 +17,7 @@ from recsys.errors import ConfigError, DataError
 from recsys.models.recommender import OVER
 from recsys.report import RunRecord
 from recsys.run import run, train_model
+from recsys.serve.export import export_package
 from recsys.serve.model_files import place_weights
 from recsys.serve.trained import TrainedModel
 from recsys.train.evaluator import evaluate
@@ -125,3 +126,17 @@ def test_placing_replaces(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     place_weights(tmp_path / "a", tmp_path / "b")
     assert (tmp_path / "b").read_text() == "new" and sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_a_blended_and_corrected_model_predicts_as_it_was_evaluated(tmp_path: Path) -> None:
+    """Also with a first-order term and several dense vectors, and once more from an exported package."""
+    options = ["trainer.blend=fitted", "trainer.calibrate=true", "sparse.first_order=true", "model.dense_arch.tokens=2"]
+    cfg = tiny_config(*SMALL, *options)
+    train_model(cfg, tmp_path / "run")
+    trained = TrainedModel.load(tmp_path / "run")
+    assert set(trained.prediction.weights) == {OVER, "cross", "dot"} and trained.prediction.scale != 1
+    test = build_data(cfg).test
+    found = evaluate(trained.model, test, torch.device("cpu"), None, trained.prediction).predictions()[0]
+    assert (found == Run(tmp_path / "run", b"").logits).all()
+    exported = export_package(tmp_path / "run", tmp_path / "package")
+    assert exported.agreement["exported"] < 1e-5

@@ -74,7 +74,7 @@ class WrittenOut:
 
     def __init__(self, weights: dict[str, torch.Tensor], optimizer: str, eps: float) -> None:
         self.weights = {n: w.clone().requires_grad_() for n, w in weights.items()}
-        self.sums = {n: torch.zeros(len(w)) for n, w in weights.items()}
+        self.sums = {n: torch.zeros(len(w), 1) for n, w in weights.items()}
         self.optimizer, self.eps = optimizer, eps
 
     def step(self, features: Sequence[Sequence[Sequence[int]]], grad_BFD: torch.Tensor, lr: float) -> None:
@@ -83,13 +83,16 @@ class WrittenOut:
             assert weight.grad is not None
             scale: torch.Tensor | float = 1.0
             if self.optimizer == "rowwise_adagrad":
-                self.sums[name] += weight.grad.square().mean(dim=1)
-                scale = 1.0 / (self.sums[name].sqrt() + self.eps).unsqueeze(1)
+                self.sums[name] = self.sums[name] + weight.grad.square().mean(dim=1, keepdim=True)
+                scale = 1.0 / (self.sums[name].sqrt() + self.eps)
+            if self.optimizer == "adagrad":
+                self.sums[name] = self.sums[name] + weight.grad.square()
+                scale = 1.0 / (self.sums[name].sqrt() + self.eps)
             weight.data -= lr * scale * weight.grad
             weight.grad = None
 
 
-@pytest.mark.parametrize("optimizer", ["rowwise_adagrad", "sgd"])
+@pytest.mark.parametrize("optimizer", ["rowwise_adagrad", "adagrad", "sgd"])
 def test_training_follows_the_formula_also_with_a_moving_learning_rate(optimizer: str) -> None:
     arch = make(optimizer=optimizer)
     reference = WrittenOut(tables(arch), optimizer, eps=1e-8)
@@ -152,7 +155,7 @@ def test_state_can_be_put_back() -> None:
             {"optimizer": "adam"},
             r"sparse\.optimizer=adam: fbgemm has it on a GPU only; use sparse\.optimizer=rowwise_ada",
         ),
-        ({"optimizer": "adagard"}, r"sparse\.optimizer=adagard: valid are adam, rowwise_adagrad, sgd"),
+        ({"optimizer": "adagard"}, r"sparse\.optimizer=adagard: valid are adagrad, adam, rowwise_adagrad, sgd"),
         ({"embedding_dim": 6}, r"sparse\.embedding_dim=6: use a multiple of 4"),
         ({"embedding_dim": 0}, r"sparse\.embedding_dim=0: use a multiple of 4"),
         ({"lr": -1.0}, r"sparse\.lr=-1\.0: must be above 0"),
