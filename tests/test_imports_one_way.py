@@ -23,6 +23,7 @@ FLOORS = (
     ("report", "track", "train"),
     ("config",),
     ("saves", "serve"),
+    ("trial",),
     ("chains", "compare", "overview", "run"),
     ("advise", "sweep"),
 )

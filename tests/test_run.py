@@ -201,7 +201,7 @@ def test_a_cache_that_cannot_be_made_is_told_before_training(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(module, "_train", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr(trial_module, "train_trial", lambda *_: pytest.fail("trained"))
     with pytest.raises(ConfigError, match=r"trainer\.cache_dir=.*file: cannot be made .*name a writable folder"):
         start("+experiment=dlrm", f"trainer.cache_dir={tmp_path / 'file'}")
 

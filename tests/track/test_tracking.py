@@ -63,7 +63,8 @@ def test_mlflow_holds_params_curves_and_files(tracked: Store) -> None:
     assert found.data.metrics["erase/test_ne"] == pytest.approx(tracked[1]["erase"]["ne"])
     assert found.data.metrics["ne_gap_percent"] == pytest.approx(tracked[1]["ne_gap_percent"])
     names = {item.path for item in client.list_artifacts(run_id)}
-    assert names == {"config.yaml", "curve.csv", "learning_curve.png", "report.json", "report.md"}
+    own = {"config.yaml", "curve.csv", "learning_curve.png", "report.json", "report.md"}
+    assert names == {*own, "features.json", "model.json"}
     copy = client.download_artifacts(run_id, "report.json", str(tracked[0]))
     assert Path(copy).read_text() == (tracked[0] / "run" / "report.json").read_text()
 
