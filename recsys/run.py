@@ -16,8 +16,19 @@ from omegaconf import OmegaConf
 from recsys.config.check import check_config
 from recsys.config.cuts import resolve_cuts
 from recsys.config.fingerprint import fingerprint
-from recsys.config.wire import Config, build_autocast, build_data, build_device, build_model, build_stepper
+from recsys.config.wire import (
+    Config,
+    build_autocast,
+    build_data,
+    build_device,
+    build_input,
+    build_model,
+    build_stepper,
+    plan_tables,
+)
 from recsys.data.source import DataSplits
+from recsys.distributed.launch import is_launched
+from recsys.distributed.world import ALONE, World, open_world
 from recsys.errors import ConfigError
 from recsys.metrics import peak_memory_bytes, reset_peak_memory
 from recsys.report import (
@@ -79,32 +90,54 @@ def baseline_config(cfg: Config, device: torch.device | None = None) -> Config:
 def run(cfg: Config, folder: Path) -> RunReport:
     """Train, evaluate, time and report; everything lands in ``folder``.
 
+    Under torchrun every rank runs this; rank 0 alone writes, into its own ``folder``.
+
     Raises:
         UserError: anything that the person who ran it can mend.
     """
     check_config(cfg)
+    with open_world(cfg["trainer"]["device"], cfg["trainer"]["timeout_s"]) as world:
+        return _run(cfg, world.broadcast(folder), world)
+
+
+def _run(cfg: Config, folder: Path, world: World) -> RunReport:
     device = build_device(cfg["trainer"]["device"])
     build_autocast(cfg, device)  # a wrong precision should not wait for the data
-    data = build_data(cfg)
+    data = build_data(cfg, world)
+    _show_plan(cfg, data, device, folder, world)
     base_cfg = baseline_config(cfg, device)
-    erase_hash, base_hash = (fingerprint(c, data.fingerprint, device) for c in (cfg, base_cfg))
-    baseline = _cached_or_trained(base_cfg, data, device, base_hash)
+    # One rank speaks for all: ranks may count cores or see packages differently.
+    hashes = world.broadcast([fingerprint(c, data.fingerprint, device, world.size) for c in (cfg, base_cfg)])
+    erase_hash, base_hash = hashes
+    baseline = _cached_or_trained(base_cfg, data, device, base_hash, world)
     same = erase_hash == base_hash
-    erase = baseline if same else _train(cfg, data, device, erase_hash)
-    timing = time_models([cfg] if same else [base_cfg, cfg], data, device)
+    erase = baseline if same else _train(cfg, data, device, erase_hash, world)
+    timing = time_models([cfg] if same else [base_cfg, cfg], data, device, world)
     report = replace(
-        _join(base_cfg, cfg, baseline, erase, data, device),
+        _join(base_cfg, cfg, baseline, erase, data, device, world),
         baseline=_with_speed(baseline.report, timing, 0),
         erase=_with_speed(erase.report, timing, -1),
         speedup=None if same else Speedup.from_pairs(*timing.seconds),
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    _write_config(cfg, folder)
-    write_run(folder, report, _curve(baseline, erase))
-    if not cfg["trainer"]["quiet"]:
-        print_report(report)
-        print(f"written to {folder}")
+    if world.is_main:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_config(cfg, folder)
+        write_run(folder, report, _curve(baseline, erase))
+        if not cfg["trainer"]["quiet"]:
+            print_report(report)
+            print(f"written to {folder}")
     return report
+
+
+def _show_plan(cfg: Config, data: DataSplits, device: torch.device, folder: Path, world: World) -> None:
+    """Make the tables' plan once before training, print it and save it."""
+    plan = plan_tables(cfg, data.spec, device, world)
+    if plan is None or not world.is_main:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(folder / "sharding_plan.json", json.dumps(plan.to_dict(), indent=1) + "\n")
+    if not cfg["trainer"]["quiet"]:
+        print(plan.render(), flush=True)
 
 
 def train_model(cfg: Config, folder: Path, data: DataSplits | None = None) -> RunReport:
@@ -122,6 +155,8 @@ def train_model(cfg: Config, folder: Path, data: DataSplits | None = None) -> Ru
         UserError: anything that the person who ran it can mend.
     """
     check_config(cfg)
+    if is_launched():
+        raise ConfigError("this command trains in one process; start it with python, not with torchrun")
     device = build_device(cfg["trainer"]["device"])
     data = build_data(cfg) if data is None else data
     trial, predictions = _train_and_predict(cfg, data, device, fingerprint(cfg, data.fingerprint, device))
@@ -138,7 +173,13 @@ def _write_config(cfg: Config, folder: Path) -> None:
 
 
 def _join(
-    base_cfg: Config, cfg: Config, baseline: Trial, erase: Trial, data: DataSplits, device: torch.device
+    base_cfg: Config,
+    cfg: Config,
+    baseline: Trial,
+    erase: Trial,
+    data: DataSplits,
+    device: torch.device,
+    world: World = ALONE,
 ) -> RunReport:
     return RunReport(
         baseline=baseline.report,
@@ -151,7 +192,7 @@ def _join(
         bayes_ne=data.notes.get("bayes_ne"),
         baseline_from_cache=baseline.from_cache,
         data_notes={k: v for k, v in data.notes.items() if k != "bayes_ne"},
-        environment=describe_environment(device),
+        environment=describe_environment(device) | {"processes": world.size},
     )
 
 
@@ -163,22 +204,28 @@ def _curve(baseline: Trial, erase: Trial) -> LearningCurve:
     )
 
 
-def _cached_or_trained(cfg: Config, data: DataSplits, device: torch.device, config_hash: str) -> Trial:
-    path = _baselines(Path(cfg["trainer"]["cache_dir"])) / f"{config_hash}.json"
-    if cfg["trainer"]["reuse_baseline"] and path.exists() and (cached := _read_trial(path)) is not None:
+def _cached_or_trained(cfg: Config, data: DataSplits, device: torch.device, config_hash: str, world: World) -> Trial:
+    path = Path(cfg["trainer"]["cache_dir"]) / "baselines" / f"{config_hash}.json"
+    if (cached := world.on_main(lambda: _cached(cfg, path))) is not None:
         return cached
-    trial = _train(cfg, data, device, config_hash)
-    write_atomic(path, json.dumps(asdict(trial)) + "\n")
+    trial = _train(cfg, data, device, config_hash, world)
+    if world.is_main:
+        write_atomic(path, json.dumps(asdict(trial)) + "\n")
     return trial
 
 
-def _baselines(cache: Path) -> Path:
-    folder = cache / "baselines"
+def _cached(cfg: Config, path: Path) -> Trial | None:
+    _make_baselines(path.parent)
+    return _read_trial(path) if cfg["trainer"]["reuse_baseline"] and path.exists() else None
+
+
+def _make_baselines(folder: Path) -> None:
     try:  # before hours of training, not after them
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"trainer.cache_dir={cache}: cannot be made ({error}); name a writable folder") from error
-    return folder
+        raise ConfigError(
+            f"trainer.cache_dir={folder.parent}: cannot be made ({error}); name a writable folder"
+        ) from error
 
 
 def _read_trial(path: Path) -> Trial | None:
@@ -193,24 +240,25 @@ def _read_trial(path: Path) -> Trial | None:
         return None
 
 
-def _train(cfg: Config, data: DataSplits, device: torch.device, config_hash: str) -> Trial:
-    return _train_and_predict(cfg, data, device, config_hash)[0]
+def _train(cfg: Config, data: DataSplits, device: torch.device, config_hash: str, world: World) -> Trial:
+    return _train_and_predict(cfg, data, device, config_hash, world)[0]
 
 
 def _train_and_predict(
-    cfg: Config, data: DataSplits, device: torch.device, config_hash: str
+    cfg: Config, data: DataSplits, device: torch.device, config_hash: str, world: World = ALONE
 ) -> tuple[Trial, Predictions]:
     trainer = cfg["trainer"]
     gc.collect()
     reset_peak_memory(device)
-    model = build_model(cfg, data.spec, device)
-    stepper = build_stepper(cfg, model, device, trainer["epochs"] * len(data.train))
-    own = {k: trainer[k] for k in ("epochs", "evals_per_epoch", "keep_best", "patience", "quiet")}
-    loop = LoopConfig(**own, window_rows=cfg["metrics"]["window_rows"])
+    model = build_model(cfg, data.spec, device, world)
+    stepper = build_stepper(cfg, model, device, trainer["epochs"] * len(data.train), world)
+    own = {k: trainer[k] for k in ("epochs", "evals_per_epoch", "keep_best", "patience")}
+    loop = LoopConfig(**own, quiet=trainer["quiet"] or not world.is_main, window_rows=cfg["metrics"]["window_rows"])
     autocast = build_autocast(cfg, device)
-    fitted = Fit(model, stepper, data, device, loop, autocast).run(cfg["name"])
+    piped = replace(data, train=build_input(cfg, data.train, model, device))
+    fitted = Fit(model, stepper, piped, device, loop, autocast, world).run(cfg["name"])
     peak = peak_memory_bytes(device)
-    test = evaluate(model, data.test, device, autocast)
+    test = evaluate(model, data.test, device, autocast, world)
     report = ModelReport.from_metrics(
         test.compute(),
         rows_per_s=None,
@@ -222,10 +270,11 @@ def _train_and_predict(
     return Trial(report, fitted.curve, fitted.best_rows), Predictions(*test.predictions())
 
 
-def time_models(cfgs: Sequence[Config], data: DataSplits, device: torch.device) -> Timing:
+def time_models(cfgs: Sequence[Config], data: DataSplits, device: torch.device, world: World = ALONE) -> Timing:
     """Speed of freshly made models that take turns on the same batches; the last one's ``trainer.timing`` rules."""
     timing = cfgs[-1]["trainer"]["timing"]
-    steppers = [build_stepper(c, build_model(c, data.spec, device).train(), device, len(data.train)) for c in cfgs]
+    models = [(c, build_model(c, data.spec, device, world).train()) for c in cfgs]
+    steppers = [build_stepper(c, model, device, len(data.train), world) for c, model in models]
     return time_interleaved(steppers, data.train, device, rounds=timing["rounds"], steps=timing["steps"])
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from recsys.config.cuts import resolve_cuts
 from recsys.config.target import check_target
+from recsys.distributed.sharding import ShardingConfig
 from recsys.errors import ConfigError
 from recsys.models.recommender import MAIN_PATH
 from recsys.optim.dense import DenseOptimConfig
@@ -16,6 +17,8 @@ from recsys.sparse.sparse_arch import SparseConfig
 _AT_LEAST_ONE = (
     "trainer.epochs",
     "trainer.batch_size",
+    "trainer.accumulate_steps",
+    "trainer.processes",
     "trainer.evals_per_epoch",
     "trainer.timing.rounds",
     "trainer.timing.steps",
@@ -33,6 +36,7 @@ def check_config(cfg: dict[str, Any]) -> None:
     for key in _AT_LEAST_ONE:
         _require(cfg, key, lambda v: v >= 1, "must be at least 1")
     _require(cfg, "trainer.patience", lambda v: v >= 0, "must be at least 0; 0 never stops early")
+    _require(cfg, "trainer.timeout_s", lambda v: v > 0, "must be above 0")
     _require(cfg, "metrics.window_rows", lambda v: v is None or v >= 1, "must be at least 1, or null for all rows")
     _require(cfg, "seed", lambda v: 0 <= v <= _MAX_SEED, f"must be in [0, {_MAX_SEED}]")
     _require(cfg, "model.over_arch.dropout", lambda v: 0 <= v < 1, "must be in [0, 1)")
@@ -44,10 +48,27 @@ def check_config(cfg: dict[str, Any]) -> None:
     for name, arch in cfg["model"]["archs"].items():
         check_target(arch, f"model.archs.{name}")
     _check_lanes(cfg["schedule"], [*cfg["model"]["archs"], *sorted(MAIN_PATH)])
-    ScheduleConfig(**cfg["schedule"])
+    schedule = ScheduleConfig(**cfg["schedule"])
     SparseConfig(**cfg["sparse"])
+    sharding = ShardingConfig(**cfg["sharding"])
     DenseOptimConfig(**{k: v for k, v in cfg["optim"].items() if k != "lr_schedule"})
     LrSchedule(**cfg["optim"]["lr_schedule"])
+    _check_whole_steps(cfg, schedule, sharding)
+
+
+def _check_whole_steps(cfg: dict[str, Any], schedule: ScheduleConfig, sharding: ShardingConfig) -> None:
+    """What must be known of a whole step does not go with what is done before it ends."""
+    if cfg["optim"]["clip_norm"] is not None and schedule.early_update:
+        raise ConfigError(
+            f"optim.clip_norm={cfg['optim']['clip_norm']}: the global norm is known after the last backward, but "
+            "schedule.early_update=true updates parts before; add schedule.early_update=false"
+        )
+    if cfg["trainer"]["accumulate_steps"] > 1 and not sharding.replicates_all:
+        raise ConfigError(
+            f"trainer.accumulate_steps={cfg['trainer']['accumulate_steps']}: tables with a fused optimizer are updated "
+            "by every backward, so their gradients cannot be gathered over several; add sharding=data_parallel, or "
+            "use a smaller trainer.batch_size"
+        )
 
 
 def _check_lanes(schedule: dict[str, Any], parts: list[str]) -> None:

@@ -7,6 +7,7 @@ import difflib
 import os
 import re
 import secrets
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from recsys.config.schema import ChainRootSchema, RootSchema
+from recsys.distributed import launch
 from recsys.errors import ConfigError, UserError
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -35,8 +37,13 @@ Task = Callable[[dict[str, Any], Path], None]
 
 
 def register_resolvers() -> None:
-    """``${run_id:}``: a folder name of its own for every process, also for two of the same instant."""
+    """``${run_id:}``: a folder name of its own for every job, also for two of the same instant.
+
+    The processes of torchrun are one job, also after it has restarted them.
+    """
     stamp = f"{time.strftime('%Y-%m-%d/%H-%M-%S')}-{os.getpid()}-{secrets.token_hex(2)}"
+    if launch.is_launched():
+        stamp = launch.agreed("run_id", stamp)
     OmegaConf.register_new_resolver("run_id", lambda: stamp, use_cache=True, replace=True)
 
 
@@ -47,8 +54,13 @@ def main(task: Task) -> None:
     """
     # Before torch starts its threads: spinning ones, on cores that others use too, made training ten times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    register_resolvers()
+    launch.label_messages()
+    _or_exit(register_resolvers)
     flags = get_args_parser().parse_args()
+    _or_exit(lambda: _check_sweep(flags))
+    if launch.rank() != 0:
+        # One run folder a job: only rank 0 makes it.
+        sys.argv += ["hydra.run.dir=.", "hydra.output_subdir=null"]
     if not _is_hydras_own(flags):
         _or_exit(lambda: check_overrides(flags.overrides, sweep=flags.multirun))
         _or_exit(lambda: _check_run_folder(flags.overrides))
@@ -56,13 +68,40 @@ def main(task: Task) -> None:
     @hydra.main(version_base=_VERSION_BASE, config_path=str(CONFIGS), config_name="config")
     def job(cfg: DictConfig) -> None:
         folder = Path(HydraConfig.get().runtime.output_dir)
-        _or_exit(lambda: task(to_plain(cfg), folder))
+        plain: list[dict[str, Any]] = []
+        _or_exit(lambda: plain.append(to_plain(cfg)))
+        processes = plain[0]["trainer"]["processes"]
+        if processes > 1 and not launch.is_launched():
+            _run_under_torchrun(processes, folder)
+        else:
+            _or_exit(lambda: task(plain[0], folder))
 
     try:
         job()
     except KeyboardInterrupt:
         print("interrupted: the run's folder holds no report", file=sys.stderr)
         sys.exit(130)
+
+
+def _check_sweep(flags: argparse.Namespace) -> None:
+    if flags.multirun and launch.is_launched():
+        raise ConfigError(
+            "-m under torchrun: its processes would each start a sweep of their own; a sweep starts torchrun jobs: "
+            "python train.py -m trainer.processes=N ..."
+        )
+
+
+def _run_under_torchrun(processes: int, folder: Path) -> None:
+    """Run this job again as so many processes of this node, into the same folder."""
+    overrides = [o for o in HydraConfig.get().overrides.task if not o.startswith("hydra.")]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
+    done = subprocess.run([*command, sys.argv[0], *overrides, f"hydra.run.dir={_quoted(folder)}"], check=False)
+    if done.returncode != 0:
+        sys.exit(done.returncode)
+
+
+def _quoted(folder: Path) -> str:
+    return "'" + str(folder).replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _check_run_folder(arguments: list[str]) -> None:
@@ -80,7 +119,8 @@ def _or_exit(action: Callable[[], Any]) -> None:
     try:
         action()
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        label = f"[rank {launch.rank()}] " if launch.is_launched() else ""
+        print(f"{label}error: {error}", file=sys.stderr, flush=True)
         sys.exit(1)
 
 

@@ -11,14 +11,14 @@ from recsys.models.local_head import LocalHead
 from recsys.models.loss import weighted_bce
 from recsys.models.over_arch import OverArch
 from recsys.schedule.step import PartOutput
-from recsys.sparse.sparse_arch import SparseArch
+from recsys.sparse.arch import TableArch
 from recsys.types import Batch
 
 
 class SparsePart(nn.Module):
     """Embedding lookup: ``(B, F, D)``."""
 
-    def __init__(self, arch: SparseArch) -> None:
+    def __init__(self, arch: TableArch) -> None:
         super().__init__()
         self.arch = arch
 
@@ -97,15 +97,22 @@ class SubArchPart(nn.Module):
 
     def forward(self, batch: Batch, tokens_BTD: torch.Tensor) -> PartOutput:
         """Run the arch, and the head with its loss."""
-        return self.compute(tokens_BTD, batch.labels, batch.weights)
+        return self.compute(tokens_BTD, batch.labels, batch.weights, batch.weight_sum)
 
-    def compute(self, tokens_BTD: torch.Tensor, labels_B: torch.Tensor, weights_B: torch.Tensor) -> PartOutput:
+    def compute(
+        self,
+        tokens_BTD: torch.Tensor,
+        labels_B: torch.Tensor,
+        weights_B: torch.Tensor,
+        weight_sum: torch.Tensor | None = None,
+    ) -> PartOutput:
         """The part on tensors alone, the form that ``torch.compile`` takes."""
         out_BO = self.arch(tokens_BTD)
         if self.head is None:
             return PartOutput(out_BO)
         logits_B = self.head(out_BO)
-        return PartOutput(out_BO, self.loss_weight * weighted_bce(logits_B, labels_B, weights_B), logits_B)
+        loss = weighted_bce(logits_B, labels_B, weights_B, weight_sum)
+        return PartOutput(out_BO, self.loss_weight * loss, logits_B)
 
 
 class OverPart(nn.Module):
@@ -117,9 +124,11 @@ class OverPart(nn.Module):
 
     def forward(self, batch: Batch, *inputs: torch.Tensor) -> PartOutput:
         """Predict from the interaction arch's and the sub-architectures' outputs."""
-        return self.compute(batch.labels, batch.weights, *inputs)
+        return self.compute(batch.labels, batch.weights, batch.weight_sum, *inputs)
 
-    def compute(self, labels_B: torch.Tensor, weights_B: torch.Tensor, *inputs: torch.Tensor) -> PartOutput:
+    def compute(
+        self, labels_B: torch.Tensor, weights_B: torch.Tensor, weight_sum: torch.Tensor | None, *inputs: torch.Tensor
+    ) -> PartOutput:
         """The part on tensors alone, the form that ``torch.compile`` takes."""
         logits_B = self.arch(torch.cat([x.flatten(1) for x in inputs], dim=1))
-        return PartOutput(logits_B, weighted_bce(logits_B, labels_B, weights_B), logits_B)
+        return PartOutput(logits_B, weighted_bce(logits_B, labels_B, weights_B, weight_sum), logits_B)

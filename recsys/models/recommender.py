@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import nn
@@ -18,10 +19,19 @@ from recsys.models.over_arch import OverArch
 from recsys.models.parts import DensePart, InteractionPart, OverPart, SparsePart, SubArchPart, TokensPart
 from recsys.schedule.graph import Edge, PartGraph, PartSpec
 from recsys.seeding import keyed_generator, keyed_init
+from recsys.sparse.arch import TableArch
 from recsys.sparse.sparse_arch import SparseArch, SparseConfig
 
 ArchFactory = Callable[[TokenShape], SubArch]
 HeadFactory = Callable[[int], LocalHead]
+
+
+class TableFactory(Protocol):
+    """Makes the embedding tables."""
+
+    def __call__(self, spec: FeatureSpec, config: SparseConfig, /, *, seed: int, device: torch.device) -> TableArch:
+        """Tables for ``spec``, initialised from ``seed``."""
+
 
 SPARSE, DENSE, TOKENS, INTERACTION, OVER = "sparse", "dense", "tokens", "interaction", "over"
 MAIN_PATH = frozenset({SPARSE, DENSE, TOKENS, INTERACTION, OVER})
@@ -46,8 +56,14 @@ class Cuts:
     loss_weights: Mapping[str, float] = field(default_factory=dict)
 
 
-def build_graph(archs: Sequence[str], cuts: Cuts, *, has_dense: bool) -> PartGraph:
+def build_graph(archs: Sequence[str], cuts: Cuts, *, has_dense: bool, dense_tables: bool = False) -> PartGraph:
     """The part graph of a recommender with sub-architectures ``archs``.
+
+    Args:
+        archs: names, in model order.
+        cuts: where gradients stop.
+        has_dense: whether there are dense features.
+        dense_tables: whether some table has an optimizer outside the backward.
 
     Raises:
         ConfigError: a detached part without a local loss, or embeddings that nothing trains.
@@ -63,7 +79,7 @@ def build_graph(archs: Sequence[str], cuts: Cuts, *, has_dense: bool) -> PartGra
         over_inputs.append(reads_tokens(OVER))
     return PartGraph(
         (
-            *(PartSpec(name, trainable=name != SPARSE) for name in features),
+            *(PartSpec(name, trainable=name != SPARSE or dense_tables) for name in features),
             PartSpec(TOKENS, tuple(Edge(f) for f in features), trainable=False),
             PartSpec(INTERACTION, (reads_tokens(INTERACTION),)),
             *(PartSpec(a, (reads_tokens(a),), has_loss=a in cuts.local_losses) for a in archs),
@@ -110,6 +126,7 @@ class Recommender(nn.Module):
         over_dropout: dropout of the top MLP.
         seed: of initialisation and dropout.
         device: where the parameters live.
+        tables: makes the embedding tables; by default those of one process, optimizer fused.
     """
 
     def __init__(
@@ -126,16 +143,19 @@ class Recommender(nn.Module):
         over_dropout: float = 0.0,
         seed: int,
         device: torch.device,
+        tables: TableFactory = SparseArch,
     ) -> None:
         super().__init__()
         if not spec.sparse:
             raise ConfigError("data: the model needs at least one categorical feature, but the feature spec has none")
         has_dense = bool(spec.dense)
         shape = TokenShape(len(spec.sparse) + has_dense, sparse.embedding_dim)
-        self.graph = build_graph(list(archs), cuts, has_dense=has_dense)
         self.spec = spec
         self.seed = seed
-        parts: dict[str, nn.Module] = {SPARSE: SparsePart(SparseArch(spec, sparse, seed=seed, device=device))}
+        table_arch = tables(spec, sparse, seed=seed, device=device)
+        dense_tables = bool(table_arch.dense_parameters())
+        self.graph = build_graph(list(archs), cuts, has_dense=has_dense, dense_tables=dense_tables)
+        parts: dict[str, nn.Module] = {SPARSE: SparsePart(table_arch)}
         if has_dense:
             with keyed_init(seed, DENSE):
                 parts[DENSE] = DensePart(DenseArch(len(spec.dense), sparse.embedding_dim, hidden=dense_hidden))
@@ -161,7 +181,7 @@ class Recommender(nn.Module):
         return tuple(n for n, p in self.parts.items() if isinstance(p, SubArchPart) and p.head is not None)
 
     @property
-    def sparse_arch(self) -> SparseArch:
+    def sparse_arch(self) -> TableArch:
         """The embedding tables."""
         part = self.parts[SPARSE]
         assert isinstance(part, SparsePart)
@@ -169,7 +189,7 @@ class Recommender(nn.Module):
 
     def dense_parameters(self, part: str) -> list[nn.Parameter]:
         """Parameters of ``part`` that an optimizer outside the backward updates."""
-        return [] if part == SPARSE else list(self.parts[part].parameters())
+        return self.sparse_arch.dense_parameters() if part == SPARSE else list(self.parts[part].parameters())
 
 
 def _sub_arch_part(

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 
 from recsys.data.source import BatchSource
+from recsys.distributed.gather import gather_rows
+from recsys.distributed.world import ALONE, World
 from recsys.metrics import EvalAccumulator
 from recsys.models.recommender import OVER, Recommender
 from recsys.schedule.infer import infer
@@ -16,9 +18,16 @@ Autocast = Callable[[], Any] | None
 
 
 def evaluate(
-    model: Recommender, source: BatchSource, device: torch.device, autocast: Autocast = None
+    model: Recommender, source: BatchSource, device: torch.device, autocast: Autocast = None, world: World = ALONE
 ) -> EvalAccumulator:
     """Score every row of ``source`` once; dropout is off meanwhile.
+
+    Args:
+        model: scored as it is.
+        source: this rank's share.
+        device: where the model is.
+        autocast: context of a forward.
+        world: the ranks; each gets the rows of all.
 
     Raises:
         NonFiniteError: a logit is NaN or infinite.
@@ -37,5 +46,6 @@ def evaluate(
             accumulator.update(logits[OVER], moved.labels, moved.weights, heads)
     finally:
         model.train(was_training)
+    accumulator = gather_rows(accumulator, world)
     assert accumulator.rows == source.num_rows, f"{accumulator.rows} rows evaluated of {source.num_rows}"
     return accumulator

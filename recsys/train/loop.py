@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
 from recsys.data.source import BatchSource, DataSplits
+from recsys.distributed.state import local_tensors
+from recsys.distributed.world import ALONE, World
 from recsys.metrics import RunningNE
 from recsys.models.recommender import OVER, Recommender
 from recsys.report.curve import CurvePoint
@@ -69,12 +69,14 @@ class Fit:
         device: torch.device,
         config: LoopConfig,
         autocast: Autocast = None,
+        world: World = ALONE,
     ) -> None:
         self._model, self._stepper, self._data = model, stepper, data
+        self._world = world
         self._device, self._config, self._autocast = device, config, autocast
         self._guard = FiniteGuard(1 if device.type == "cpu" else _CUDA_CHECK_STEPS)
         self._best_ne: float | None = None
-        self._best_state: dict[str, Any] | None = None
+        self._best_state: list[torch.Tensor] | None = None
         self._since_best = 0
 
     def run(self, title: str) -> FitResult:
@@ -89,8 +91,8 @@ class Fit:
                 step = self._stepper(moved)
                 self._guard.update(step.losses)
                 running.update(step.logits[OVER], moved.labels, moved.weights)
-                result.rows += batch.num_rows
-                progress.update(batch.num_rows, running.compute)
+                result.rows += batch.step_rows
+                progress.update(batch.step_rows, running.compute)
                 if evaluate_now and self._evaluate(result):
                     break
         self._guard.check()
@@ -98,7 +100,7 @@ class Fit:
         if self._best_state is None:
             result.best_rows = result.rows
         else:
-            self._model.load_state_dict(self._best_state)
+            restore(self._model, self._best_state)
         return result
 
     def _batches(self, train: BatchSource) -> Iterator[tuple[Batch, bool]]:
@@ -113,7 +115,7 @@ class Fit:
         """Add a point to the curve; whether to stop."""
         self._guard.check()
         self._stepper.finish()
-        ne = evaluate(self._model, self._data.valid, self._device, self._autocast).compute().ne
+        ne = evaluate(self._model, self._data.valid, self._device, self._autocast, self._world).compute().ne
         result.curve.append(CurvePoint(result.rows, ne))
         if ne is None:
             return False
@@ -126,10 +128,16 @@ class Fit:
         return 0 < self._config.patience <= self._since_best
 
     def _keep(self, result: FitResult) -> None:
-        state = self._model.state_dict()
         result.best_rows = result.rows
         if self._best_state is None:
-            self._best_state = copy.deepcopy(state)
+            self._best_state = [t.clone() for t in local_tensors(self._model)]
             return
-        for name, value in state.items():
-            self._best_state[name].copy_(value)
+        for kept, now in zip(self._best_state, local_tensors(self._model), strict=True):
+            kept.copy_(now)
+
+
+@torch.no_grad()
+def restore(model: Recommender, kept: list[torch.Tensor]) -> None:
+    """Write back what ``local_tensors`` gave earlier."""
+    for now, then in zip(local_tensors(model), kept, strict=True):
+        now.copy_(then)
