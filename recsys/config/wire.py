@@ -65,9 +65,9 @@ def build_data(cfg: Config, world: World = ALONE) -> DataSplits:
         made: DataSplits = data.splits(batch_size=cfg["trainer"]["batch_size"], seed=cfg["seed"])
         return made
 
-    mine = splits() if world.is_main else None
-    world.on_main(lambda: None)
-    return share_splits(splits() if mine is None else mine, world)
+    made: list[DataSplits] = []
+    world.on_main(lambda: made.append(splits()))
+    return share_splits(made[0] if made else splits(), world)
 
 
 def build_model(cfg: Config, spec: FeatureSpec, device: torch.device, world: World = ALONE) -> Recommender:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -126,10 +128,8 @@ class Plan:
         head = f"{'table':<14} {'rows':>12} {'dim':>4} {'kind':<15} {'kernel':<17} {'MiB':>10}  ranks"
         lines = ["sharding plan (estimated memory)", head]
         for t in self.tables:
-            ranks = ",".join(map(str, t.ranks))
-            lines.append(
-                f"{t.table:<14} {t.rows:>12,} {t.dim:>4} {t.kind:<15} {t.kernel:<17} {_mib(sum(t.shard_bytes))}  {ranks}"
-            )
+            ranks, size = ",".join(map(str, t.ranks)), _mib(sum(t.shard_bytes))
+            lines.append(f"{t.table:<14} {t.rows:>12,} {t.dim:>4} {t.kind:<15} {t.kernel:<17} {size}  {ranks}")
         for rank, used in enumerate(self.rank_bytes):
             lines.append(f"rank {rank}: {_mib(used).strip()} of {_mib(self.capacity_bytes).strip()} MiB")
         return "\n".join(lines)
@@ -199,7 +199,8 @@ def _plan(
         debug=False,
     )
     try:
-        plan = planner.plan(collection, [sharder])
+        with _without_notes():
+            plan = planner.plan(collection, [sharder])
     except PlannerError as error:
         need = sum(t.num_embeddings * t.embedding_dim * 4 for t in collection.embedding_bag_configs())
         raise ConfigError(
@@ -210,6 +211,21 @@ def _plan(
         ) from error
     options: list[ShardingOption] = list(planner._best_plan or [])
     return plan, _describe(options, world.size, capacity)
+
+
+@contextmanager
+def _without_notes() -> Iterator[None]:
+    """torchrec notes on the root logger that data-parallel tables have no shards."""
+    root = logging.getLogger()
+
+    def keep(record: logging.LogRecord) -> bool:
+        return "Sharding spec not found" not in str(record.msg)
+
+    root.addFilter(keep)
+    try:
+        yield
+    finally:
+        root.removeFilter(keep)
 
 
 def _constraint(config: ShardingConfig, table: str, dim: int) -> ParameterConstraints:

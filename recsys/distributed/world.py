@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import pickle
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from recsys.distributed import launch
-from recsys.errors import ConfigError
+from recsys.errors import ConfigError, UserError
 
 T = TypeVar("T")
 
@@ -83,8 +84,11 @@ class World:
     def on_main(self, work: Callable[[], T]) -> T:
         """Run ``work`` on rank 0 alone and give its result on every rank, however long it takes.
 
-        The others wait at the store, not in a collective, whose timeout is there to notice a rank that hangs. If
-        ``work`` raises, rank 0 ends and torchrun ends the others.
+        The others wait at the store, not in a collective, whose timeout is there to notice a rank that hangs.
+
+        Raises:
+            UserError: of ``work``, on rank 0, which tells it.
+            SystemExit: on the other ranks then.
 
         Args:
             work: whose result can be pickled; the ranks are one job, and trust each other.
@@ -93,14 +97,21 @@ class World:
             return work()
         store, key = dist.distributed_c10d._get_default_store(), f"on_main/{next(_meetings)}"
         if self.is_main:
-            result = work()
+            try:
+                result = work()
+            except UserError:
+                store.set(key, b"")
+                raise
             store.set(key, pickle.dumps(result))
             return result
         end = time.monotonic() + _PATIENCE.total_seconds()
         while not store.check([key]):
             assert time.monotonic() < end, "rank 0 has not ended its work"
             time.sleep(_POLL_S)
-        value: T = pickle.loads(store.get(key))
+        answer = store.get(key)
+        if not answer:
+            sys.exit(1)
+        value: T = pickle.loads(answer)
         return value
 
 
