@@ -60,7 +60,9 @@ class Batch(Pipelineable):
 
     def record_stream(self, stream: torch.Stream) -> None:
         """Tell the allocator that ``stream`` uses this batch (torchrec's ``Pipelineable``)."""
-        self._map(lambda t: (t.record_stream(stream), t)[1])
+        for tensor in (self.dense_features, self.labels, self.weights, self.weight_sum):
+            if tensor is not None:
+                tensor.record_stream(stream)
         self.sparse_features.record_stream(stream)
 
     def pin_memory(self) -> Batch:

@@ -32,7 +32,7 @@ def agreed(name: str, value: str) -> str:
         return value
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         raise ConfigError("torchrun keeps no store of its own with this rendezvous; use --standalone or c10d")
-    from torch.distributed import PrefixStore, TCPStore
+    from torch._C._distributed_c10d import PrefixStore, TCPStore
 
     store = PrefixStore("recsys", TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False))
     return str(store.compare_set(name, "", value).decode())

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed._shard.sharded_tensor import ShardedTensor
+from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 from torchrec.distributed import DistributedModelParallel
 from torchrec.distributed.comm_ops import set_gradient_division
 from torchrec.distributed.types import EmbeddingModuleShardingPlan, ShardingEnv, ShardingPlan
@@ -292,7 +292,7 @@ def _shard(
 ) -> DistributedModelParallel:
     names = {t.name for t in tables}
     (whole,) = plan.plan.values()
-    part = EmbeddingModuleShardingPlan({n: p for n, p in whole.items() if n in names})  # type: ignore[attr-defined]
+    part = EmbeddingModuleShardingPlan({n: p for n, p in whole.items() if n in names})
     return DistributedModelParallel(
         module=EmbeddingBagCollection(tables=tables, device=torch.device("meta")),
         env=ShardingEnv.from_process_group(world.group),

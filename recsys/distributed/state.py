@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import nn
-from torch.distributed._shard.sharded_tensor import ShardedTensor
+from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 
 
 def local_tensors(model: nn.Module) -> Iterator[torch.Tensor]:

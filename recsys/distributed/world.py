@@ -95,7 +95,8 @@ class World:
         """
         if not self.is_distributed:
             return work()
-        store, key = dist.distributed_c10d._get_default_store(), f"on_main/{next(_meetings)}"
+        store: Any = dist.distributed_c10d._get_default_store()
+        key = f"on_main/{next(_meetings)}"
         if self.is_main:
             try:
                 result = work()

@@ -37,8 +37,8 @@ class StaticBatches:
         ids = batch.sparse_features.values()
         dense = batch.dense_features
         shapes = (dense.shape, dense.dtype, batch.labels.shape, batch.labels.dtype, batch.weights.dtype, dense.device)
-        shapes = (*shapes, batch.weight_sum is None)
-        return (*shapes, (ids.shape, ids.dtype)) if self.has_static_ids else shapes
+        own = (ids.shape, ids.dtype) if self.has_static_ids else None
+        return (*shapes, batch.weight_sum is None, own)
 
     def allocate(self, batch: Batch) -> Batch:
         """A batch like ``batch`` with tensors of its own."""

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from torch.distributed import TCPStore
+from torch._C._distributed_c10d import TCPStore
 
 from recsys.distributed import launch
 from recsys.distributed.world import open_world

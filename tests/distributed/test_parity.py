@@ -100,9 +100,7 @@ def test_parameters_start_and_end_as_on_one_process(ranks: list[dict[str, Any]],
         for key, value in alone[name].start.items():
             assert torch.equal(got.start[key], value), key
         for key, value in alone[name].parameters.items():
-            torch.testing.assert_close(
-                got.parameters[key], value, rtol=1e-5, atol=1e-7, msg=lambda m, k=f"{name} {key}": f"{k}: {m}"
-            )
+            torch.testing.assert_close(got.parameters[key], value, rtol=1e-5, atol=1e-7, msg=f"{name} {key}")
 
 
 def test_every_part_and_every_table_moves(ranks: list[dict[str, Any]]) -> None:
