@@ -9,6 +9,7 @@ from recsys.config.target import check_target
 from recsys.distributed.sharding import ShardingConfig
 from recsys.errors import ConfigError
 from recsys.models.recommender import MAIN_PATH
+from recsys.optim.clip import make_clip
 from recsys.optim.dense import DenseOptimConfig
 from recsys.optim.lr_schedule import LrSchedule
 from recsys.schedule.factory import ScheduleConfig
@@ -58,11 +59,7 @@ def check_config(cfg: dict[str, Any]) -> None:
 
 def _check_whole_steps(cfg: dict[str, Any], schedule: ScheduleConfig, sharding: ShardingConfig) -> None:
     """What must be known of a whole step does not go with what is done before it ends."""
-    if cfg["optim"]["clip_norm"] is not None and schedule.early_update:
-        raise ConfigError(
-            f"optim.clip_norm={cfg['optim']['clip_norm']}: the global norm is known after the last backward, but "
-            "schedule.early_update=true updates parts before; add schedule.early_update=false"
-        )
+    make_clip(cfg["optim"]["clip_norm"], early_update=schedule.early_update)
     if cfg["trainer"]["accumulate_steps"] > 1 and not sharding.replicates_all:
         raise ConfigError(
             f"trainer.accumulate_steps={cfg['trainer']['accumulate_steps']}: tables with a fused optimizer are updated "

@@ -70,7 +70,7 @@ def main(task: Task) -> None:
         folder = Path(HydraConfig.get().runtime.output_dir)
         plain: list[dict[str, Any]] = []
         _or_exit(lambda: plain.append(to_plain(cfg)))
-        processes = plain[0]["trainer"]["processes"]
+        processes = plain[0]["trainer"].get("processes", 1)
         if processes > 1 and not launch.is_launched():
             _run_under_torchrun(processes, folder)
         else:

@@ -21,7 +21,7 @@ from recsys.errors import ConfigError
 from recsys.features import FeatureSpec
 from recsys.models.local_head import LocalHead
 from recsys.models.recommender import DENSE, MAIN_PATH, SPARSE, Recommender
-from recsys.optim.clip import ClipByGlobalNorm
+from recsys.optim.clip import make_clip
 from recsys.optim.dense import DenseOptimConfig
 from recsys.optim.device_lr import LearningRates, make_capturable
 from recsys.optim.fused_updates import FusedUpdates
@@ -100,8 +100,8 @@ def plan_tables(cfg: Config, spec: FeatureSpec, device: torch.device, world: Wor
 def build_input(cfg: Config, source: BatchSource, model: Recommender, device: torch.device) -> BatchSource:
     """``source`` with what can be prepared beside the current step; as it is where there is nothing to overlap."""
     exchange = model.sparse_arch if isinstance(model.sparse_arch, ShardedSparseArch) else None
-    if not cfg["trainer"]["overlap_input"] or (exchange is None and device.type != "cuda"):
-        return source
+    if exchange is None or not cfg["trainer"]["overlap_input"]:
+        return source  # the loop's own feed copies beside the step
     return PipelinedBatches(source, device, exchange)
 
 
@@ -177,11 +177,11 @@ def _build_parts(
     compiled: bool,
     reduction: Reduction | None,
 ) -> ModuleParts:
-    modules, norm = dict(model.parts.items()), cfg["optim"]["clip_norm"]
+    modules = dict(model.parts.items())
     options: dict[str, Any] = {
         "autocast": build_autocast(cfg, device),
         "reduction": reduction,
-        "clip": None if norm is None else ClipByGlobalNorm(norm),
+        "clip": make_clip(cfg["optim"]["clip_norm"], early_update=cfg["schedule"]["early_update"]),
     }
     if not compiled:
         return ModuleParts(model.graph, modules, optimizers, **options)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from recsys.errors import ConfigError
+
 # torch.nn.utils.clip_grad_norm_ has the same: a norm of 0 must not divide.
 _EPS = 1e-6
 
@@ -30,3 +32,19 @@ class ClipByGlobalNorm:
         norms = torch._foreach_norm(grads, 2, dtype=torch.float32)
         total = torch.linalg.vector_norm(torch.stack(norms))
         torch._foreach_mul_(grads, (self.max_norm / (total + _EPS)).clamp(max=1.0))
+
+
+def make_clip(max_norm: float | None, *, early_update: bool) -> ClipByGlobalNorm | None:
+    """What ``optim.clip_norm`` asks for.
+
+    Raises:
+        ConfigError: parts are updated before the norm is known.
+    """
+    if max_norm is None:
+        return None
+    if early_update:
+        raise ConfigError(
+            f"optim.clip_norm={max_norm}: the global norm is known after the last backward, but "
+            "schedule.early_update=true updates parts before; add schedule.early_update=false"
+        )
+    return ClipByGlobalNorm(max_norm)

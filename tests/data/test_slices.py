@@ -45,7 +45,8 @@ def test_slices_hold_every_row_once_and_padding_has_no_weight(num: int, make: ob
         pieces = [bag for s, r in zip(slices, real, strict=True) for bag in bags(s)[feature][: int(r.sum())]]
         assert pieces == whole
     for piece in slices:
-        assert torch.equal(piece.weight_sum, batch.weights.sum()) and piece.step_rows == 7
+        assert piece.weight_sum is not None and torch.equal(piece.weight_sum, batch.weights.sum())
+        assert piece.step_rows == 7
         padding = piece.weights == 0
         assert torch.equal(piece.dense_features[padding], batch.dense_features[:1].expand(int(padding.sum()), -1))
 
