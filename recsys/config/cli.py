@@ -95,7 +95,11 @@ def _run_under_torchrun(processes: int, folder: Path) -> None:
     """Run this job again as so many processes of this node, into the same folder."""
     overrides = [o for o in HydraConfig.get().overrides.task if not o.startswith("hydra.")]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
-    done = subprocess.run([*command, sys.argv[0], *overrides, f"hydra.run.dir={_quoted(folder)}"], check=False)
+    # Said outright, or torchrun gives every process one thread and tells so.
+    threads = str(max(1, len(os.sched_getaffinity(0)) // processes))
+    environment = {"OMP_NUM_THREADS": threads} | os.environ
+    arguments = [sys.argv[0], *overrides, f"hydra.run.dir={_quoted(folder)}"]
+    done = subprocess.run([*command, *arguments], env=environment, check=False)
     if done.returncode != 0:
         sys.exit(done.returncode)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from recsys.config.wire import Config, build_data, build_input, build_model, build_stepper
+from recsys.config.wire import Config, build_data, build_device, build_input, build_model, build_stepper
 from recsys.data.source import BatchSource
 from recsys.distributed.gather import gather_rows
 from recsys.distributed.rank_batches import share_splits
@@ -44,17 +44,19 @@ class Trained:
 
 def train(world: World, cfg: Config, steps: int) -> Trained:
     """Train for ``steps`` steps, epoch after epoch, and evaluate."""
+    device = build_device(cfg["trainer"]["device"])
     data = build_data(cfg, world)
-    model = build_model(cfg, data.spec, CPU, world).train()
-    stepper = build_stepper(cfg, model, CPU, steps, world)
-    source = build_input(cfg, data.train, model, CPU)
+    model = build_model(cfg, data.spec, device, world).train()
+    stepper = build_stepper(cfg, model, device, steps, world)
+    source = build_input(cfg, data.train, model, device)
     trained = Trained(start=whole_parameters(model, world))
     for batch in islice(endless(source), steps):
-        losses = stepper(batch).losses
+        losses = stepper(batch.to(device)).losses
         total = world.sum(torch.stack([losses[n].double() for n in losses]))
         trained.losses.append(dict(zip(losses, total.tolist(), strict=True)))
         trained.positions.append(source.state_dict())
-    evaluated = evaluate(model, data.valid, CPU, None, world)
+    stepper.finish()
+    evaluated = evaluate(model, data.valid, device, None, world)
     trained.ne, trained.rows = evaluated.compute().ne, evaluated.rows
     trained.parameters = whole_parameters(model, world)
     return trained
@@ -68,8 +70,8 @@ def endless(source: BatchSource) -> Any:
 
 def whole_parameters(model: Recommender, world: World) -> dict[str, torch.Tensor]:
     """Dense parameters by name, and every table whole."""
-    whole = {n: p.detach().clone() for n, p in model.named_parameters() if not n.startswith("parts.sparse")}
-    for pieces in world.all_gather([p._replace(weight=p.weight.clone()) for p in model.sparse_arch.pieces()]):
+    whole = {n: p.detach().cpu().clone() for n, p in model.named_parameters() if not n.startswith("parts.sparse")}
+    for pieces in world.all_gather([p._replace(weight=p.weight.cpu().clone()) for p in model.sparse_arch.pieces()]):
         for p in pieces:
             table = whole.setdefault(f"table/{p.table}", torch.full((p.num_rows, p.dim), torch.nan))
             rows, columns = p.weight.shape

@@ -19,13 +19,16 @@ _CONTEXT.set_forkserver_preload(["tests.distributed.ranks", "tests.distributed.j
 TIMEOUT_S = 40.0
 
 
-def run_ranks(size: int, job: Callable[..., Any], *args: Any, exit_codes: list[int] | None = None) -> list[Any]:
+def run_ranks(
+    size: int, job: Callable[..., Any], *args: Any, exit_codes: list[int] | None = None, device: str = "cpu"
+) -> list[Any]:
     """What ``job(world, *args)`` gives on each of ``size`` ranks.
 
     Args:
         size: number of processes.
         job: of ``tests.distributed.jobs``.
         args: of the job, after the world.
+        device: gloo for "cpu", NCCL for "cuda".
         exit_codes: expected ones of processes that give nothing.
     """
     store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
@@ -33,7 +36,7 @@ def run_ranks(size: int, job: Callable[..., Any], *args: Any, exit_codes: list[i
     ranks = []
     for rank in range(size):
         receive, send = _CONTEXT.Pipe(duplex=False)
-        process = _CONTEXT.Process(target=_rank, args=(rank, size, store.port, send, job, args))
+        process = _CONTEXT.Process(target=_rank, args=(rank, size, store.port, send, device, job, args))
         process.start()
         send.close()
         ranks.append((process, receive))
@@ -53,7 +56,9 @@ def run_ranks(size: int, job: Callable[..., Any], *args: Any, exit_codes: list[i
     return [answer for answer, _ in answers]
 
 
-def _rank(rank: int, size: int, port: int, send: Any, job: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def _rank(
+    rank: int, size: int, port: int, send: Any, device: str, job: Callable[..., Any], args: tuple[Any, ...]
+) -> None:
     os.environ |= {
         "RANK": str(rank),
         "WORLD_SIZE": str(size),
@@ -67,7 +72,7 @@ def _rank(rank: int, size: int, port: int, send: Any, job: Callable[..., Any], a
     }
     launch.label_messages()
     try:
-        with open_world("cpu", TIMEOUT_S) as world:
+        with open_world(device, TIMEOUT_S) as world:
             answer = job(world, *args)
             # Plain bytes: torch would hand its tensors over by file descriptors that end with this process.
             send.send_bytes(pickle.dumps((answer, None)))
