@@ -1,6 +1,7 @@
 # Two commands on a fresh machine: `make demo`, `make test`. Needs Linux, Python 3.11 to 3.13 and make.
 #   PYTHON=python3.12   the interpreter .venv is made with
 #   DEVICE=cpu|cuda     the packages to install; remembered, and else chosen by whether an NVIDIA driver answers
+#   NPROC=N             processes of `make train`, through torchrun
 #   ARGS="..."          further arguments of train.py, pytest or the report
 
 SHELL := /bin/bash
@@ -10,6 +11,7 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 DEVICE ?=
+NPROC ?= 1
 ARGS ?=
 RUNS ?= runs
 OUT ?= runs/report
@@ -17,6 +19,7 @@ OUT ?= runs/report
 VENV := .venv
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
+LAUNCH := $(PY) $(if $(filter-out 1,$(NPROC)),-m torch.distributed.run --standalone --nproc_per_node $(NPROC))
 PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest
 # One worker a core, but not more than there is work for.
 WORKERS := -n auto --maxprocesses 8 --dist worksteal
@@ -35,7 +38,7 @@ $(INSTALLED): pyproject.toml scripts/install.py recsys/versions.py
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
-	@sed -n '2,4s/^# / /p' Makefile
+	@sed -n '2,5s/^# / /p' Makefile
 
 install: $(INSTALLED) ## create .venv and install everything (the other targets do it when needed)
 
@@ -43,7 +46,7 @@ demo: $(INSTALLED) ## train six sub-architectures with ERASE on synthetic data a
 	$(PY) train.py +experiment=erase6 $(ARGS)
 
 train: $(INSTALLED) ## train.py with arguments of your own: make train ARGS="+experiment=dcnv2 --help"
-	$(PY) train.py $(ARGS)
+	$(LAUNCH) train.py $(ARGS)
 
 report: $(INSTALLED) ## one page over runs, sweeps, comparisons: make report RUNS="runs multirun/DIR"; OUT=DIR
 	$(PY) -m scripts.report $(RUNS) --out $(OUT) $(ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,9 +22,13 @@ from recsys.config.wire import (
     build_device,
     build_model,
     build_stepper,
+    plan_tables,
     skips_nonfinite,
 )
 from recsys.data.source import DataSplits
+from recsys.distributed.launch import is_launched
+from recsys.distributed.world import ALONE, World, open_world
+from recsys.errors import ConfigError
 from recsys.report import (
     LearningCurve,
     ModelReport,
@@ -69,6 +74,8 @@ def baseline_config(cfg: Config, device: torch.device | None = None) -> Config:
 def run(cfg: Config, folder: Path, data: DataSplits | None = None) -> RunReport:
     """Train, evaluate, time and report; everything lands in ``folder``.
 
+    Under torchrun every rank runs this; rank 0 alone writes, into its own ``folder``.
+
     Args:
         cfg: a resolved configuration.
         folder: of the run.
@@ -77,49 +84,67 @@ def run(cfg: Config, folder: Path, data: DataSplits | None = None) -> RunReport:
     Raises:
         UserError: anything that the person who ran it can mend.
     """
-    device = _check(cfg)
-    with open_tracking(cfg, folder) as tracking, RunSaves(cfg, folder) as saves:
-        around = Surroundings(build_data(cfg) if data is None else data, device, saves)
-        report = _run(cfg, folder, around, tracking)
-    if not cfg["trainer"]["quiet"]:
-        print_report(report)
-        print(f"written to {folder}")
-    return report
-
-
-def _check(cfg: Config) -> torch.device:
-    """What is wrong should not wait for the data."""
     check_config(cfg)
+    with open_world(cfg["trainer"]["device"], cfg["trainer"]["timeout_s"]) as world:
+        device, folder = _check(cfg, world), world.broadcast(folder)
+        told = cfg if world.is_main else {**cfg, "trackers": []}
+        with open_tracking(told, folder) as tracking, RunSaves(cfg, folder) as saves:
+            around = Surroundings(build_data(cfg, world) if data is None else data, device, saves, world)
+            report = _run(cfg, folder, around, tracking)
+        if world.is_main and not cfg["trainer"]["quiet"]:
+            print_report(report)
+            print(f"written to {folder}")
+        return report
+
+
+def _check(cfg: Config, world: World = ALONE) -> torch.device:
+    """What is wrong should not wait for the data."""
     device = build_device(cfg["trainer"]["device"])
     build_autocast(cfg, device)
-    skips_nonfinite(cfg, device)
+    skips_nonfinite(cfg, device, world)
     if cfg["trainer"]["save_model"]:
         require_safetensors()
     return device
 
 
 def _run(cfg: Config, folder: Path, around: Surroundings, tracking: Tracking) -> RunReport:
-    data, device = around.data, around.device
+    data, device, world = around.data, around.device, around.world
+    _show_plan(cfg, around, folder)
     base_cfg = baseline_config(cfg, device)
-    erase_hash, base_hash = (fingerprint(c, data.fingerprint, device) for c in (cfg, base_cfg))
+    # One rank speaks for all: ranks may count cores or see packages differently.
+    hashes = world.broadcast([fingerprint(c, data.fingerprint, device, world.size) for c in (cfg, base_cfg)])
+    erase_hash, base_hash = hashes
     same = erase_hash == base_hash
-    forget(folder)
+    if world.is_main:
+        forget(folder)
     on_base = tracking.on_point("erase" if same else "baseline")
     baseline = cached_or_trained(base_cfg, around, base_hash, BASELINE, on_base)
     erase = baseline if same else trained(cfg, around, erase_hash, EXPERIMENT, tracking.on_point("erase"))
-    timing = time_models([cfg] if same else [base_cfg, cfg], data, device)
+    timing = time_models([cfg] if same else [base_cfg, cfg], data, device, world)
     report = replace(
-        _join(base_cfg, cfg, baseline, erase, data, device),
+        _join(base_cfg, cfg, baseline, erase, data, device, world),
         baseline=_with_speed(baseline.report, timing, 0),
         erase=_with_speed(erase.report, timing, -1),
         speedup=None if same else Speedup.from_pairs(*timing.seconds),
     )
-    other = {} if same else {"baseline": (base_cfg, baseline)}
-    _write_models(folder, data, {"erase": (cfg, erase), **other})
-    write_run(folder, report, _curve(baseline, erase))
+    if world.is_main:
+        other = {} if same else {"baseline": (base_cfg, baseline)}
+        _write_models(folder, data, {"erase": (cfg, erase), **other})
+        write_run(folder, report, _curve(baseline, erase))
     around.saves.finish()
     tracking.on_report(report, {"baseline": baseline.best_rows, "erase": erase.best_rows}, folder)
     return report
+
+
+def _show_plan(cfg: Config, around: Surroundings, folder: Path) -> None:
+    """Make the tables' plan once before training, print it and save it."""
+    plan = plan_tables(cfg, around.data.spec, around.device, around.world)
+    if plan is None or not around.world.is_main:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(folder / "sharding_plan.json", json.dumps(plan.to_dict(), indent=1) + "\n")
+    if not cfg["trainer"]["quiet"]:
+        print(plan.render(), flush=True)
 
 
 def train_model(cfg: Config, folder: Path, data: DataSplits | None = None) -> RunReport:
@@ -136,6 +161,9 @@ def train_model(cfg: Config, folder: Path, data: DataSplits | None = None) -> Ru
     Raises:
         UserError: anything that the person who ran it can mend.
     """
+    check_config(cfg)
+    if is_launched():
+        raise ConfigError("this command trains in one process; start it with python, not with torchrun")
     device = _check(cfg)
     data = build_data(cfg) if data is None else data
     config_hash = fingerprint(cfg, data.fingerprint, device)
@@ -166,7 +194,13 @@ def _write_models(folder: Path, data: DataSplits, sides: dict[str, tuple[Config,
 
 
 def _join(
-    base_cfg: Config, cfg: Config, baseline: Trial, erase: Trial, data: DataSplits, device: torch.device
+    base_cfg: Config,
+    cfg: Config,
+    baseline: Trial,
+    erase: Trial,
+    data: DataSplits,
+    device: torch.device,
+    world: World = ALONE,
 ) -> RunReport:
     return RunReport(
         baseline=baseline.report,
@@ -179,7 +213,7 @@ def _join(
         bayes_ne=data.notes.get("bayes_ne"),
         baseline_from_cache=baseline.from_cache,
         data_notes={k: v for k, v in data.notes.items() if k != "bayes_ne"},
-        environment=describe_environment(device),
+        environment=describe_environment(device) | {"processes": world.size},
     )
 
 
@@ -191,10 +225,11 @@ def _curve(baseline: Trial, erase: Trial) -> LearningCurve:
     )
 
 
-def time_models(cfgs: Sequence[Config], data: DataSplits, device: torch.device) -> Timing:
+def time_models(cfgs: Sequence[Config], data: DataSplits, device: torch.device, world: World = ALONE) -> Timing:
     """Speed of freshly made models that take turns on the same batches; the last one's ``trainer.timing`` rules."""
     timing = cfgs[-1]["trainer"]["timing"]
-    steppers = [build_stepper(c, build_model(c, data.spec, device).train(), device, len(data.train)) for c in cfgs]
+    models = [(c, build_model(c, data.spec, device, world).train()) for c in cfgs]
+    steppers = [build_stepper(c, model, device, len(data.train), world) for c, model in models]
     return time_interleaved(steppers, data.train, device, rounds=timing["rounds"], steps=timing["steps"])
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import torch
 
-from recsys.config.wire import Config, build_autocast, build_loop, build_model, build_stepper
+from recsys.config.wire import Config, build_autocast, build_input, build_loop, build_model, build_stepper
 from recsys.data.source import DataSplits
+from recsys.distributed.state import whole_state
+from recsys.distributed.world import ALONE, World
 from recsys.errors import ConfigError, DataError
 from recsys.metrics import EvalAccumulator, peak_memory_bytes, reset_peak_memory
 from recsys.models.recommender import OVER
@@ -54,27 +56,40 @@ class Surroundings:
         data: the rows.
         device: where they train.
         saves: checkpoints, and results of models that an earlier process finished.
+        world: the ranks; rank 0 writes and reads for all.
     """
 
     data: DataSplits
     device: torch.device
     saves: RunSaves
+    world: World = ALONE
 
 
 def cached_or_trained(cfg: Config, around: Surroundings, config_hash: str, role: str, on_point: OnPoint) -> Trial:
     """The baseline: from the cache if ``trainer.reuse_baseline``, else trained and put there."""
-    path = _baselines(Path(cfg["trainer"]["cache_dir"])) / f"{config_hash}.json"
-    if cfg["trainer"]["reuse_baseline"] and path.exists():
-        cached = read_trial(path, config_hash, cfg["trainer"]["save_model"])
-        if cached is not None:
-            for point in cached.curve:
-                on_point(point)
-            return cached
+    path = Path(cfg["trainer"]["cache_dir"]) / "baselines" / f"{config_hash}.json"
+    cached = around.world.on_main(lambda: _cached(cfg, path, config_hash))
+    if cached is not None:
+        for point in cached.curve:
+            on_point(point)
+        return cached
     trial = trained(cfg, around, config_hash, role, on_point)
-    if trial.weights is not None:
-        place_weights(trial.weights, path.with_suffix(".safetensors"))
-    write_trial(path, trial)
+    if around.world.is_main:
+        if trial.weights is not None:
+            place_weights(trial.weights, path.with_suffix(".safetensors"))
+        write_trial(path, trial)
     return trial
+
+
+def _cached(cfg: Config, path: Path, config_hash: str) -> Trial | None:
+    try:  # before hours of training, not after them
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        cache = path.parent.parent
+        raise ConfigError(f"trainer.cache_dir={cache}: cannot be made ({error}); name a writable folder") from error
+    if not cfg["trainer"]["reuse_baseline"] or not path.exists():
+        return None
+    return read_trial(path, config_hash, cfg["trainer"]["save_model"])
 
 
 def trained(cfg: Config, around: Surroundings, config_hash: str, role: str, on_point: OnPoint) -> Trial:
@@ -89,11 +104,16 @@ def trained(cfg: Config, around: Surroundings, config_hash: str, role: str, on_p
     """
     note, save = around.saves.trial_path(role), cfg["trainer"]["save_model"]
     finished = around.saves.finished_trial(role)
-    if finished is not None and (trial := read_trial(finished, config_hash, save)) is not None:
-        return replace(trial, from_cache=False)
+
+    def read() -> Trial | None:
+        return None if finished is None else read_trial(finished, config_hash, save)
+
+    if (earlier := around.world.on_main(read)) is not None:
+        return replace(earlier, from_cache=False)
     weights = note.with_suffix(".safetensors") if save else None
     trial = train_trial(cfg, around, config_hash, role, on_point, weights)
-    write_trial(note, trial)
+    if around.world.is_main:
+        write_trial(note, trial)
     return trial
 
 
@@ -101,21 +121,24 @@ def train_trial(
     cfg: Config, around: Surroundings, config_hash: str, role: str, on_point: OnPoint, weights: Path | None
 ) -> Trial:
     """Train and evaluate; the reported state goes to ``weights``."""
-    data, device = around.data, around.device
+    data, device, world = around.data, around.device, around.world
     gc.collect()
     reset_peak_memory(device)
-    model = build_model(cfg, data.spec, device)
-    stepper = build_stepper(cfg, model, device, cfg["trainer"]["epochs"] * len(data.train))
+    model = build_model(cfg, data.spec, device, world)
+    stepper = build_stepper(cfg, model, device, cfg["trainer"]["epochs"] * len(data.train), world)
+    piped = replace(data, train=build_input(cfg, data.train, model, device))
     autocast = build_autocast(cfg, device)
     checkpoints = around.saves.checkpointing(role, cfg, data.fingerprint, config_hash)
     start = starting_prediction(cfg["trainer"]["blend"], model.heads)
-    fit = Fit(model, stepper, data, device, build_loop(cfg), autocast, checkpoints, on_point, start)
+    fit = Fit(model, stepper, piped, device, build_loop(cfg, world), autocast, checkpoints, on_point, start, world)
     fitted = fit.run(cfg["name"])
     peak = peak_memory_bytes(device)
     if weights is not None:
-        write_weights(weights, model.state_dict())
-    prediction = _fit_prediction(cfg, start, partial(evaluate, model, data.valid, device, autocast))
-    test = evaluate(model, data.test, device, autocast, prediction)
+        state = whole_state(model, world)
+        if world.is_main:
+            write_weights(weights, state)
+    prediction = _fit_prediction(cfg, start, partial(evaluate, model, data.valid, device, autocast, world=world))
+    test = evaluate(model, data.test, device, autocast, prediction, world)
     report = ModelReport.from_metrics(
         test.compute(),
         rows_per_s=None,
@@ -170,12 +193,3 @@ def read_trial(path: Path, config_hash: str, with_weights: bool) -> Trial | None
     except (DataError, ValueError, KeyError, TypeError):
         print(f"{path}: damaged; the model is trained again", flush=True)
         return None
-
-
-def _baselines(cache: Path) -> Path:
-    folder = cache / "baselines"
-    try:  # before hours of training, not after them
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"trainer.cache_dir={cache}: cannot be made ({error}); name a writable folder") from error
-    return folder

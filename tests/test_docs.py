@@ -21,7 +21,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 # What the walk-throughs of CONTRIBUTING add; these are tried with the files shown there.
 _EXAMPLES = re.compile(r"=(fm|cross6)\b")
-_MAKE_VARIABLES = {"PYTHON", "DEVICE", "ARGS", "RUNS", "OUT"}
+_MAKE_VARIABLES = {"PYTHON", "DEVICE", "NPROC", "ARGS", "RUNS", "OUT"}
 
 
 def blocks(text: str, language: str = "") -> list[str]:

@@ -19,6 +19,7 @@ from recsys.chains.report import ChainReport, ChainScore, ChainSide
 from recsys.chains.wire import build_stepper, end_to_end_schedule
 from recsys.config.target import build_target
 from recsys.config.wire import Config, build_autocast, build_device
+from recsys.distributed.launch import is_launched
 from recsys.errors import ConfigError
 from recsys.metrics import peak_memory_bytes, reset_peak_memory
 from recsys.report import Speedup, describe_environment
@@ -45,6 +46,8 @@ def run_chain(cfg: Config, folder: Path) -> ChainReport:
     Raises:
         UserError: anything that the person who ran it can mend.
     """
+    if is_launched():
+        raise ConfigError("a chain trains in one process; start it with python, not with torchrun")
     with open_tracking(cfg, folder) as tracking:
         report = _run(cfg, folder)
         rows = cfg["trainer"]["epochs"] * cfg["chain"]["train_rows"]

@@ -12,6 +12,7 @@ import torch
 from recsys.chains.base import ChainModel, StaticChainBatches
 from recsys.config.wire import Config, build_autocast
 from recsys.errors import ConfigError
+from recsys.optim.clip import make_clip
 from recsys.optim.dense import DenseOptimConfig
 from recsys.optim.device_lr import LearningRates, make_capturable
 from recsys.optim.fused_updates import FusedUpdates
@@ -83,12 +84,13 @@ def _build_parts(
     compiled: bool,
 ) -> ModuleParts:
     modules = dict(model.modules.items())
+    clip = make_clip(cfg["optim"]["clip_norm"], early_update=cfg["schedule"]["early_update"])
     autocast: Callable[[], Any] | None = build_autocast(cfg, device)
     if not compiled:
-        return ModuleParts(model.graph, modules, optimizers, autocast=autocast)
+        return ModuleParts(model.graph, modules, optimizers, autocast=autocast, clip=clip)
     if device.type != "cuda":
         raise ConfigError("schedule.compile=true: parts are compiled on a GPU only; leave it out on a CPU")
     weights = CastWeights(modules, torch.bfloat16) if cfg["trainer"]["precision"] == "bf16" else None
     add = compile_parts(model.graph, modules, weights=weights)
     return ModuleParts(model.graph, modules, optimizers, autocast=autocast, add=add, weights=weights,
-                       updates=FusedUpdates(optimizers, weights))  # fmt: skip
+                       updates=FusedUpdates(optimizers, weights), clip=clip)  # fmt: skip

@@ -28,6 +28,8 @@ from omegaconf.errors import OmegaConfBaseException
 from recsys.config.resume import RUNS, resumed_folder
 from recsys.config.schema import ChainRootSchema, RootSchema
 from recsys.config.sweep_values import detach_sets, loss_weights
+from recsys.config.torchrun import quoted, under_torchrun
+from recsys.distributed import launch
 from recsys.errors import ConfigError, UserError
 from recsys.train.stop_signal import Stopped
 
@@ -60,8 +62,13 @@ OpenSweep = Callable[[list[str]], Sweep]
 
 
 def register_resolvers() -> None:
-    """``${run_id:}``: a folder name of its own for every process, two of one instant too; values of sweeps."""
+    """``${run_id:}``: a folder name of its own for every job, two of one instant too; values of sweeps.
+
+    The processes of torchrun are one job, also after it has restarted them.
+    """
     stamp = f"{time.strftime('%Y-%m-%d/%H-%M-%S')}-{os.getpid()}-{secrets.token_hex(2)}"
+    if launch.is_launched():
+        stamp = launch.agreed("run_id", stamp)
     OmegaConf.register_new_resolver("run_id", lambda: stamp, use_cache=True, replace=True)
     OmegaConf.register_new_resolver("detach_sets", detach_sets, replace=True)
     OmegaConf.register_new_resolver("loss_weights", loss_weights, replace=True)
@@ -78,8 +85,13 @@ def main(task: Task, open_sweep: OpenSweep | None = None) -> None:
     """
     # Before torch starts its threads: spinning ones, on cores that others use too, made training ten times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    register_resolvers()
+    launch.label_messages()
+    _or_exit(register_resolvers)
     flags = get_args_parser().parse_args()
+    _or_exit(lambda: _check_sweep(flags))
+    if launch.rank() != 0:
+        # One run folder a job: only rank 0 makes it.
+        sys.argv += ["hydra.run.dir=.", "hydra.output_subdir=null"]
     if not _is_hydras_own(flags):
         _or_exit(lambda: check_overrides(flags.overrides, sweep=flags.multirun))
         _or_exit(lambda: _check_run_folder(flags.overrides))
@@ -91,7 +103,13 @@ def main(task: Task, open_sweep: OpenSweep | None = None) -> None:
     @hydra.main(version_base=_VERSION_BASE, config_path=str(CONFIGS), config_name="config")
     def job(cfg: DictConfig) -> None:
         folder = Path(HydraConfig.get().runtime.output_dir)
-        _or_exit(lambda: task(to_plain(cfg), folder))
+        plain = _or_exit(lambda: to_plain(cfg))
+        processes = plain["trainer"].get("processes", 1)
+        if processes > 1 and not launch.is_launched():
+            if status := under_torchrun(processes, folder):
+                sys.exit(status)
+        else:
+            _or_exit(lambda: task(plain, folder))
 
     # While a model trains, the loop takes the signal instead and saves.
     signal.signal(signal.SIGTERM, _raise_stopped)
@@ -105,7 +123,7 @@ def main(task: Task, open_sweep: OpenSweep | None = None) -> None:
 def _run_sweep(sweep: Sweep) -> None:
     # Said in full: a launcher's other processes have no resolver of ours and no clock of this moment.
     if not any(argument.startswith("hydra.sweep.dir=") for argument in sys.argv):
-        sys.argv.append(f"hydra.sweep.dir={_quoted(str(sweep.folder))}")
+        sys.argv.append(f"hydra.sweep.dir={quoted(str(sweep.folder))}")
     # Nor do they find this checkout by themselves: submitit starts Python in whatever folder.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(CONFIGS.parent), os.environ.get("PYTHONPATH")]))
     run_one = sweep.job
@@ -129,8 +147,12 @@ def _run_sweep(sweep: Sweep) -> None:
         sys.exit(status)
 
 
-def _quoted(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+def _check_sweep(flags: argparse.Namespace) -> None:
+    if flags.multirun and launch.is_launched():
+        raise ConfigError(
+            "-m under torchrun: its processes would each start a sweep of their own; a sweep starts torchrun jobs: "
+            "python train.py -m trainer.processes=N ..."
+        )
 
 
 def _check_run_folder(arguments: list[str]) -> None:
@@ -161,8 +183,7 @@ def _go_on_in_the_same_folder(arguments: list[str], *, sweep: bool) -> None:
     if given.keys() & {"hydra.run.dir", "checkpoint.folder"}:
         return
     if (folder := resumed_folder(str(given["resume"].value()))) is not None:
-        quoted = str(folder).replace("\\", "\\\\").replace("'", "\\'")
-        sys.argv.append(f"hydra.run.dir='{quoted}'")
+        sys.argv.append(f"hydra.run.dir={quoted(str(folder))}")
 
 
 def _raise_stopped(number: int, frame: FrameType | None) -> None:
@@ -173,7 +194,8 @@ def _or_exit(action: Callable[[], Result]) -> Result:
     try:
         return action()
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        label = f"[rank {launch.rank()}] " if launch.is_launched() else ""
+        print(f"{label}error: {error}", file=sys.stderr, flush=True)
         sys.exit(1)
 
 

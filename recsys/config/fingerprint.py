@@ -17,13 +17,16 @@ from recsys.report import describe_environment
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # What these hold never changes a number: how progress is shown, where files go, how speed is timed.
-_WITHOUT_EFFECT = ("quiet", "cache_dir", "reuse_baseline", "save_model", "reuse_jobs", "timing", "device")
+_WITHOUT_EFFECT = (
+    *("quiet", "cache_dir", "reuse_baseline", "save_model", "reuse_jobs", "timing", "device"),
+    *("processes", "timeout_s", "overlap_input"),
+)
 # Rooms that keep, show or compare figures and make none.
 _ROOMS_WITHOUT_EFFECT = ("checkpoint", "report", "track", "compare", "overview", "serve", "sweep", "advise")
 
 
-def fingerprint(cfg: dict[str, Any], data_fingerprint: str, device: torch.device) -> str:
-    """16 hex digits over config, rows, source code, library versions, kind of device and threads."""
+def fingerprint(cfg: dict[str, Any], data_fingerprint: str, device: torch.device, processes: int = 1) -> str:
+    """16 hex digits over config, rows, source code, library versions, kind of device, threads and processes."""
     plain = config_with_effect(cfg)
     plain.pop("data", None)  # the data's own fingerprint stands for it
     facts = {
@@ -33,6 +36,7 @@ def fingerprint(cfg: dict[str, Any], data_fingerprint: str, device: torch.device
         "numpy": metadata.version("numpy"),
         "environment": {k: v for k, v in describe_environment(device).items() if k not in ("git_commit", "cpus")},
         "threads": torch.get_num_threads(),
+        "processes": processes,
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -84,6 +84,7 @@ class OptimSchema:
     beta1: float = MISSING
     beta2: float = MISSING
     momentum: float = MISSING
+    clip_norm: float | None = MISSING
     lr_schedule: LrScheduleSchema = field(default_factory=LrScheduleSchema)
 
 
@@ -102,6 +103,19 @@ class ScheduleSchema:
     compile: bool = MISSING
     strict: bool = MISSING
     warmup_steps: int = MISSING
+    reduce: str = MISSING
+
+
+@dataclass
+class ShardingSchema:
+    """Where embedding tables lie on several processes."""
+
+    default: str = MISSING
+    tables: dict[str, str] = MISSING
+    kernel: str = MISSING
+    cache_load_factor: float = MISSING
+    memory_gib_per_rank: float | None = MISSING
+    reserve: float = MISSING
 
 
 @dataclass
@@ -119,6 +133,10 @@ class TrainerSchema:
     device: str = MISSING
     epochs: int = MISSING
     batch_size: int = MISSING
+    accumulate_steps: int = MISSING
+    processes: int = MISSING
+    timeout_s: float = MISSING
+    overlap_input: bool = MISSING
     precision: str = MISSING
     evals_per_epoch: int = MISSING
     keep_best: bool = MISSING
@@ -190,6 +208,7 @@ class RootSchema:
     seed: int = MISSING
     data: dict[str, Any] = MISSING
     sparse: SparseSchema = field(default_factory=SparseSchema)
+    sharding: ShardingSchema = field(default_factory=ShardingSchema)
     model: ModelSchema = field(default_factory=ModelSchema)
     optim: OptimSchema = field(default_factory=OptimSchema)
     schedule: ScheduleSchema = field(default_factory=ScheduleSchema)

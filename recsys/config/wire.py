@@ -11,12 +11,19 @@ import torch
 
 from recsys.config.cuts import resolve_cuts
 from recsys.config.target import build_factory, build_target
-from recsys.data.source import DataSplits
+from recsys.data.source import BatchSource, DataSplits
+from recsys.distributed.pipeline import PipelinedBatches
+from recsys.distributed.rank_batches import share_splits
+from recsys.distributed.reduce import make_reduction
+from recsys.distributed.sharding import Plan, ShardingConfig
+from recsys.distributed.sparse import ShardedSparseArch, choose_tables, plan_for
+from recsys.distributed.world import ALONE, World
 from recsys.errors import ConfigError
 from recsys.features import FeatureSpec
 from recsys.models.dense_arch import DenseArch
 from recsys.models.local_head import LocalHead
 from recsys.models.recommender import DENSE, MAIN_PATH, SPARSE, Recommender
+from recsys.optim.clip import make_clip
 from recsys.optim.dense import DenseOptimConfig
 from recsys.optim.device_lr import LearningRates, make_capturable
 from recsys.optim.fused_updates import FusedUpdates
@@ -28,8 +35,9 @@ from recsys.schedule.executors.serial import SerialExecutor
 from recsys.schedule.factory import ScheduleConfig
 from recsys.schedule.graph import PartGraph
 from recsys.schedule.program import Program
-from recsys.schedule.step import ModuleParts
+from recsys.schedule.step import ModuleParts, Reduction
 from recsys.schedule.weights import CastWeights
+from recsys.sparse.replicated import make_optimizer as make_table_optimizer
 from recsys.sparse.sparse_arch import SparseConfig
 from recsys.train.loop import LoopConfig
 from recsys.train.static_batch import StaticBatches
@@ -51,15 +59,24 @@ def build_device(name: str) -> torch.device:
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
-def build_data(cfg: Config) -> DataSplits:
-    """Instantiate the group ``data`` and cut it into splits."""
+def build_data(cfg: Config, world: World = ALONE) -> DataSplits:
+    """Instantiate the group ``data``, cut it into splits, and these into shares of ranks.
+
+    What is prepared into a cache is prepared by rank 0, before the others read it.
+    """
     data = build_target(cfg["data"], "data")
-    splits: DataSplits = data.splits(batch_size=cfg["trainer"]["batch_size"], seed=cfg["seed"])
-    return splits
+
+    def splits() -> DataSplits:
+        made: DataSplits = data.splits(batch_size=cfg["trainer"]["batch_size"], seed=cfg["seed"])
+        return made
+
+    made: list[DataSplits] = []
+    world.on_main(lambda: made.append(splits()))
+    return share_splits(made[0] if made else splits(), world)
 
 
-def build_model(cfg: Config, spec: FeatureSpec, device: torch.device) -> Recommender:
-    """The recommender of the groups ``model`` and ``sparse``, initialised from ``seed``."""
+def build_model(cfg: Config, spec: FeatureSpec, device: torch.device, world: World = ALONE) -> Recommender:
+    """The recommender of the groups ``model``, ``sparse`` and ``sharding``, initialised from ``seed``."""
     model = cfg["model"]
     return Recommender(
         spec,
@@ -73,14 +90,16 @@ def build_model(cfg: Config, spec: FeatureSpec, device: torch.device) -> Recomme
         over_dropout=model["over_arch"]["dropout"],
         seed=cfg["seed"],
         device=device,
+        tables=choose_tables(ShardingConfig(**cfg["sharding"]), world, cfg["trainer"]["batch_size"]),
     )
 
 
-def build_loop(cfg: Config) -> LoopConfig:
+def build_loop(cfg: Config, world: World = ALONE) -> LoopConfig:
     """What the training loop itself decides, of the groups ``trainer`` and ``metrics``."""
     trainer = cfg["trainer"]
     return LoopConfig(
-        **{k: trainer[k] for k in ("epochs", "evals_per_epoch", "keep_best", "patience", "quiet")},
+        **{k: trainer[k] for k in ("epochs", "evals_per_epoch", "keep_best", "patience")},
+        quiet=trainer["quiet"] or not world.is_main,
         window_rows=cfg["metrics"]["window_rows"],
         max_skipped_steps=trainer["max_skipped_steps"] if trainer["on_nonfinite"] == "skip" else None,
     )
@@ -109,48 +128,82 @@ def dense_factory(dense_arch: Config, spec: FeatureSpec) -> Callable[[int, int],
     )
 
 
-def build_program(cfg: Config, graph: PartGraph) -> Program:
+def plan_tables(cfg: Config, spec: FeatureSpec, device: torch.device, world: World) -> Plan | None:
+    """Where the tables of ``build_model`` will lie; None where they lie in one piece. Allocates nothing."""
+    if not world.is_distributed:
+        return None
+    sparse, sharding = SparseConfig(**cfg["sparse"]), ShardingConfig(**cfg["sharding"])
+    return plan_for(spec, sparse, sharding, world, -(-cfg["trainer"]["batch_size"] // world.size), device)[1]
+
+
+def build_input(cfg: Config, source: BatchSource, model: Recommender, device: torch.device) -> BatchSource:
+    """``source`` with what can be prepared beside the current step; as it is where there is nothing to overlap."""
+    exchange = model.sparse_arch if isinstance(model.sparse_arch, ShardedSparseArch) else None
+    if exchange is None or not cfg["trainer"]["overlap_input"]:
+        return source  # the loop's own feed copies beside the step
+    return PipelinedBatches(source, device, exchange)
+
+
+def build_program(cfg: Config, graph: PartGraph, *, reduces: bool = False, updates: bool = True) -> Program:
     """The program of the group ``schedule``; the dense arch has a lane beside the embedding lookup."""
-    return factory.build_program(ScheduleConfig(**cfg["schedule"]), graph, MAIN_PATH - {DENSE})
+    schedule = ScheduleConfig(**cfg["schedule"])
+    return factory.build_program(schedule, graph, MAIN_PATH - {DENSE}, reduces=reduces, updates=updates)
 
 
-def build_stepper(cfg: Config, model: Recommender, device: torch.device, total_steps: int) -> Stepper:
+def build_stepper(
+    cfg: Config, model: Recommender, device: torch.device, total_steps: int, world: World = ALONE
+) -> Stepper:
     """Model, optimizers, program and executor as one callable step.
 
     Raises:
-        ConfigError: ``schedule.strict`` and the device or an optimizer cannot give what the schedule's name says.
+        ConfigError: ``schedule.strict`` and the device or an optimizer cannot give what the schedule's name says, or
+            settings that do not go together.
     """
     schedule = ScheduleConfig(**cfg["schedule"])
     lr_schedule = LrSchedule(**cfg["optim"]["lr_schedule"])
     optim = DenseOptimConfig(**{k: v for k, v in cfg["optim"].items() if k != "lr_schedule"})
-    optimizers = {n: optim.build(p) for n in model.graph.names if (p := model.dense_parameters(n))}
-    on_host = make_capturable(optimizers, device) if device.type == "cuda" and schedule.captures else []
-    program = build_program(cfg, model.graph)
-    skips = skips_nonfinite(cfg, device)
-    inputs = StaticBatches(model.spec)
+    sparse = SparseConfig(**cfg["sparse"])
+    optimizers = {
+        n: make_table_optimizer(sparse, p) if n == SPARSE else optim.build(p)
+        for n in model.graph.names
+        if (p := model.dense_parameters(n))
+    }
+    has_dense_tables = SPARSE in optimizers
+    capturable = {n: o for n, o in optimizers.items() if n != SPARSE}
+    on_host = make_capturable(capturable, device) if device.type == "cuda" and schedule.captures else []
+    reduces, passes = world.size > 1, cfg["trainer"]["accumulate_steps"]
+    program = build_program(cfg, model.graph, reduces=reduces)
+    skips = skips_nonfinite(cfg, device, world)
+    sharded = isinstance(model.sparse_arch, ShardedSparseArch)
+    inputs = StaticBatches(model.spec, keep_ids=sharded or has_dense_tables)
     executor = factory.build_executor(
         schedule,
         program,
         device,
         inputs,
-        # fbgemm gives its kernel the learning rate by value and sorts as many ids as there are.
+        # fbgemm gives its kernel the learning rate by value and sorts as many ids as there are; exchanges of ids
+        # read their numbers on the host.
         outside=frozenset() if inputs.has_static_ids and lr_schedule.is_constant else frozenset({SPARSE}),
-        uncapturable=f"optim.name={optim.name} counts its steps on the host" if on_host else None,
+        uncapturable=_why_uncapturable(optim, on_host, passes, clips_tables=has_dense_tables),
     )
-    if isinstance(executor, SerialExecutor):
-        executor = GuardedExecutor(frozenset({SPARSE}), whole=skips)
+    if isinstance(executor, SerialExecutor) and passes == world.size == 1:
+        fused = frozenset() if has_dense_tables else frozenset({SPARSE})
+        executor = GuardedExecutor(fused, whole=skips)
+    reduction = make_reduction(schedule.reduce, world.dense_group) if reduces else None
     return Stepper(
-        parts=_build_parts(cfg, model, optimizers, device, compiled=schedule.compile),
+        parts=_build_parts(cfg, model, optimizers, device, compiled=schedule.compile, reduction=reduction),
         program=program,
         executor=executor,
         rates=LearningRates(optimizers),
         set_sparse_lr_factor=model.sparse_arch.set_lr_factor,
         lr_schedule=lr_schedule,
         total_steps=total_steps,
+        accumulate=build_program(cfg, model.graph, reduces=reduces, updates=False) if passes > 1 else None,
+        passes=passes,
     )
 
 
-def skips_nonfinite(cfg: Config, device: torch.device) -> bool:
+def skips_nonfinite(cfg: Config, device: torch.device, world: World = ALONE) -> bool:
     """Whether steps with numbers that are not finite are skipped.
 
     Raises:
@@ -163,12 +216,25 @@ def skips_nonfinite(cfg: Config, device: torch.device) -> bool:
             "trainer.on_nonfinite=skip: on a GPU the tables are written before a loss can be read; "
             "use trainer.on_nonfinite=stop, or trainer.device=cpu"
         )
+    if world.size > 1 or cfg["trainer"]["accumulate_steps"] > 1:
+        raise ConfigError(
+            "trainer.on_nonfinite=skip: other ranks, or earlier slices of the batch, have added gradients by then; "
+            "use trainer.on_nonfinite=stop, or one process and trainer.accumulate_steps=1"
+        )
     if cfg["schedule"]["early_update"]:
         raise ConfigError(
             "trainer.on_nonfinite=skip: with schedule.early_update=true parts are written before later ones have run; "
             "add schedule.early_update=false"
         )
     return True
+
+
+def _why_uncapturable(optim: DenseOptimConfig, on_host: list[str], passes: int, *, clips_tables: bool) -> str | None:
+    if passes > 1:
+        return f"trainer.accumulate_steps={passes} leaves gradients behind, which a graph would overwrite"
+    if optim.clip_norm is not None and clips_tables:
+        return "optim.clip_norm needs the gradients of data-parallel tables, which stay out of the graph"
+    return f"optim.name={optim.name} counts its steps on the host" if on_host else None
 
 
 def _build_parts(
@@ -178,10 +244,16 @@ def _build_parts(
     device: torch.device,
     *,
     compiled: bool,
+    reduction: Reduction | None,
 ) -> ModuleParts:
-    modules, autocast = dict(model.parts.items()), build_autocast(cfg, device)
+    modules = dict(model.parts.items())
+    options: dict[str, Any] = {
+        "autocast": build_autocast(cfg, device),
+        "reduction": reduction,
+        "clip": make_clip(cfg["optim"]["clip_norm"], early_update=cfg["schedule"]["early_update"]),
+    }
     if not compiled:
-        return ModuleParts(model.graph, modules, optimizers, autocast=autocast)
+        return ModuleParts(model.graph, modules, optimizers, **options)
     if device.type != "cuda":
         raise ConfigError("schedule.compile=true: parts are compiled on a GPU only; leave it out on a CPU")
     weights = None
@@ -189,7 +261,7 @@ def _build_parts(
         weights = CastWeights({n: m for n, m in modules.items() if n != SPARSE}, torch.bfloat16)
     add = compile_parts(model.graph, modules, weights=weights)
     updates = FusedUpdates(optimizers, weights)
-    return ModuleParts(model.graph, modules, optimizers, autocast=autocast, add=add, weights=weights, updates=updates)
+    return ModuleParts(model.graph, modules, optimizers, add=add, weights=weights, updates=updates, **options)
 
 
 def build_autocast(cfg: Config, device: torch.device) -> Callable[[], Any] | None:

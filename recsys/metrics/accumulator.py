@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,6 +76,20 @@ class EvalAccumulator:
         """Rows collected so far, without those of weight 0."""
         return sum(len(labels) for labels in self._labels)
 
+    @classmethod
+    def interleave(cls, shares: Sequence[EvalAccumulator]) -> EvalAccumulator:
+        """One accumulator with the rows of all: first those of every share's first update, then of the second, ...
+
+        Args:
+            shares: of consecutive slices of the same batches, in the order of the slices.
+        """
+        whole = cls(shares[0]._expected_rows)
+        whole._labels = _in_turns([s._labels for s in shares])
+        whole._weights = _in_turns([s._weights for s in shares])
+        whole._logits = _in_turns([s._logits for s in shares])
+        whole._heads = {name: _in_turns([s._heads[name] for s in shares]) for name in shares[0]._heads}
+        return whole
+
     def predictions(self) -> tuple[Array, Array, Array]:
         """Logits of the main model, labels and weights of all rows collected, ``(R,)`` each, in their order."""
         return _concat(self._logits), _concat(self._labels), _concat(self._weights)
@@ -112,6 +126,10 @@ def _to_host(tensor: torch.Tensor) -> Array:
         tensor = tensor.float()
     array: Array = tensor.cpu().numpy()
     return array
+
+
+def _in_turns(columns: Sequence[list[Array]]) -> list[Array]:
+    return [chunk for turn in zip(*columns, strict=True) for chunk in turn]
 
 
 def _concat(chunks: list[Array]) -> Array:

@@ -12,8 +12,8 @@ from recsys.models.local_head import LocalHead
 from recsys.models.loss import weighted_bce
 from recsys.models.over_arch import OverArch
 from recsys.schedule.step import PartOutput
+from recsys.sparse.arch import TableArch
 from recsys.sparse.pooled_l2 import PooledL2
-from recsys.sparse.sparse_arch import SparseArch
 from recsys.types import Batch
 
 
@@ -28,7 +28,7 @@ class SparsePart(nn.Module):
 
     l2_E: torch.Tensor
 
-    def __init__(self, arch: SparseArch, *, l2: float = 0.0, first_order_l2: float = 0.0) -> None:
+    def __init__(self, arch: TableArch, *, l2: float = 0.0, first_order_l2: float = 0.0) -> None:
         super().__init__()
         self.arch = arch
         self.is_penalised = bool(l2 or first_order_l2)
@@ -41,7 +41,7 @@ class SparsePart(nn.Module):
         """Look up the batch's ids."""
         pooled_BFE = self.arch(batch.sparse_features)
         if self.is_penalised and torch.is_grad_enabled():
-            pooled_BFE = PooledL2.apply(pooled_BFE, self.l2_E, batch.weights)
+            pooled_BFE = PooledL2.apply(pooled_BFE, self.l2_E, batch.weights, batch.weight_sum)
         return PartOutput(pooled_BFE)
 
     def frozen_values(self) -> tuple[float, ...]:
@@ -141,17 +141,23 @@ class SubArchPart(nn.Module):
 
     def forward(self, batch: Batch, tokens_BTD: torch.Tensor, *first_order_B: torch.Tensor) -> PartOutput:
         """Run the arch, and the head with its loss."""
-        return self.compute(tokens_BTD, batch.labels, batch.weights, *first_order_B)
+        return self.compute(tokens_BTD, batch.labels, batch.weights, batch.weight_sum, *first_order_B)
 
     def compute(
-        self, tokens_BTD: torch.Tensor, labels_B: torch.Tensor, weights_B: torch.Tensor, *first_order_B: torch.Tensor
+        self,
+        tokens_BTD: torch.Tensor,
+        labels_B: torch.Tensor,
+        weights_B: torch.Tensor,
+        weight_sum: torch.Tensor | None = None,
+        *first_order_B: torch.Tensor,
     ) -> PartOutput:
         """The part on tensors alone, the form that ``torch.compile`` takes."""
         out_BO = self.arch(tokens_BTD)
         if self.head is None:
             return PartOutput(out_BO)
         logits_B = self.predict(out_BO, *first_order_B)
-        return PartOutput(out_BO, self.loss_weight * weighted_bce(logits_B, labels_B, weights_B), logits_B)
+        loss = weighted_bce(logits_B, labels_B, weights_B, weight_sum)
+        return PartOutput(out_BO, self.loss_weight * loss, logits_B)
 
     def predict(self, out_BO: torch.Tensor, *first_order_B: torch.Tensor) -> torch.Tensor:
         """The local head's logits ``(B,)`` from the arch's output."""
@@ -177,12 +183,14 @@ class OverPart(nn.Module):
 
     def forward(self, batch: Batch, *inputs: torch.Tensor) -> PartOutput:
         """Predict from the interaction arch's and the sub-architectures' outputs."""
-        return self.compute(batch.labels, batch.weights, *inputs)
+        return self.compute(batch.labels, batch.weights, batch.weight_sum, *inputs)
 
-    def compute(self, labels_B: torch.Tensor, weights_B: torch.Tensor, *inputs: torch.Tensor) -> PartOutput:
+    def compute(
+        self, labels_B: torch.Tensor, weights_B: torch.Tensor, weight_sum: torch.Tensor | None, *inputs: torch.Tensor
+    ) -> PartOutput:
         """The part on tensors alone, the form that ``torch.compile`` takes."""
         logits_B = self.predict(*inputs)
-        return PartOutput(logits_B, weighted_bce(logits_B, labels_B, weights_B), logits_B)
+        return PartOutput(logits_B, weighted_bce(logits_B, labels_B, weights_B, weight_sum), logits_B)
 
     def predict(self, *inputs: torch.Tensor) -> torch.Tensor:
         """Logits ``(B,)``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import nn
@@ -27,11 +28,20 @@ from recsys.models.parts import (
 )
 from recsys.schedule.graph import Edge, PartGraph, PartSpec
 from recsys.seeding import keyed_generator, keyed_init
+from recsys.sparse.arch import TableArch
 from recsys.sparse.sparse_arch import SparseArch, SparseConfig
 
 ArchFactory = Callable[[TokenShape], SubArch]
 HeadFactory = Callable[[int], LocalHead]
 DenseFactory = Callable[[int, int], DenseArch]
+
+
+class TableFactory(Protocol):
+    """Makes the embedding tables."""
+
+    def __call__(self, spec: FeatureSpec, config: SparseConfig, /, *, seed: int, device: torch.device) -> TableArch:
+        """Tables for ``spec``, initialised from ``seed``."""
+
 
 SPARSE, DENSE, TOKENS, INTERACTION, OVER = "sparse", "dense", "tokens", "interaction", "over"
 FIRST_ORDER = "first_order"
@@ -57,7 +67,9 @@ class Cuts:
     loss_weights: Mapping[str, float] = field(default_factory=dict)
 
 
-def build_graph(archs: Sequence[str], cuts: Cuts, *, has_dense: bool, first_order: bool = False) -> PartGraph:
+def build_graph(
+    archs: Sequence[str], cuts: Cuts, *, has_dense: bool, first_order: bool = False, dense_tables: bool = False
+) -> PartGraph:
     """The part graph of a recommender with sub-architectures ``archs``.
 
     Args:
@@ -65,6 +77,7 @@ def build_graph(archs: Sequence[str], cuts: Cuts, *, has_dense: bool, first_orde
         cuts: where gradients stop.
         has_dense: whether there are dense features.
         first_order: whether there is a first-order term: the over-arch trains it, local heads read it detached.
+        dense_tables: whether some table has an optimizer outside the backward.
 
     Raises:
         ConfigError: a detached part without a local loss, or embeddings that nothing trains.
@@ -90,7 +103,7 @@ def build_graph(archs: Sequence[str], cuts: Cuts, *, has_dense: bool, first_orde
 
     return PartGraph(
         (
-            *(PartSpec(name, trainable=name != SPARSE) for name in features),
+            *(PartSpec(name, trainable=name != SPARSE or dense_tables) for name in features),
             *wide,
             PartSpec(TOKENS, tuple(Edge(f) for f in features), trainable=False),
             PartSpec(INTERACTION, (reads_tokens(INTERACTION),)),
@@ -138,6 +151,7 @@ class Recommender(nn.Module):
         over_dropout: dropout of the top MLP.
         seed: of initialisation and dropout.
         device: where the parameters live.
+        tables: makes the embedding tables; by default those of one process, optimizer fused.
     """
 
     def __init__(
@@ -154,16 +168,24 @@ class Recommender(nn.Module):
         over_dropout: float = 0.0,
         seed: int,
         device: torch.device,
+        tables: TableFactory = SparseArch,
     ) -> None:
         super().__init__()
         if not spec.sparse:
             raise ConfigError("data: the model needs at least one categorical feature, but the feature spec has none")
         has_dense = bool(spec.dense)
-        self.graph = build_graph(list(archs), cuts, has_dense=has_dense, first_order=sparse.first_order)
         self.spec = spec
         self.seed = seed
-        tables = SparseArch(spec, sparse, seed=seed, device=device)
-        parts: dict[str, nn.Module] = {SPARSE: SparsePart(tables, l2=sparse.l2, first_order_l2=sparse.first_order_l2)}
+        table_arch = tables(spec, sparse, seed=seed, device=device)
+        self.graph = build_graph(
+            list(archs),
+            cuts,
+            has_dense=has_dense,
+            first_order=sparse.first_order,
+            dense_tables=bool(table_arch.dense_parameters()),
+        )
+        lookup = SparsePart(table_arch, l2=sparse.l2, first_order_l2=sparse.first_order_l2)
+        parts: dict[str, nn.Module] = {SPARSE: lookup}
         num_dense_tokens = 0
         if has_dense:
             with keyed_init(seed, DENSE):
@@ -196,7 +218,7 @@ class Recommender(nn.Module):
         return tuple(n for n, p in self.parts.items() if isinstance(p, SubArchPart) and p.head is not None)
 
     @property
-    def sparse_arch(self) -> SparseArch:
+    def sparse_arch(self) -> TableArch:
         """The embedding tables."""
         part = self.parts[SPARSE]
         assert isinstance(part, SparsePart)
@@ -204,7 +226,7 @@ class Recommender(nn.Module):
 
     def dense_parameters(self, part: str) -> list[nn.Parameter]:
         """Parameters of ``part`` that an optimizer outside the backward updates."""
-        return [] if part == SPARSE else list(self.parts[part].parameters())
+        return self.sparse_arch.dense_parameters() if part == SPARSE else list(self.parts[part].parameters())
 
 
 def _sub_arch_part(

@@ -23,6 +23,7 @@ class DenseOptimConfig:
         beta1: of Adam.
         beta2: of Adam.
         momentum: of SGD.
+        clip_norm: greatest norm of the dense gradients of all parts together; None clips nothing.
     """
 
     name: str = "adam"
@@ -32,6 +33,7 @@ class DenseOptimConfig:
     beta1: float = 0.9
     beta2: float = 0.999
     momentum: float = 0.0
+    clip_norm: float | None = None
 
     def __post_init__(self) -> None:
         if self.name not in ("adam", "adamw", "adagrad", "sgd"):
@@ -41,6 +43,8 @@ class DenseOptimConfig:
         for name in ("weight_decay", "eps", "momentum"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"optim.{name}={getattr(self, name)}: must be at least 0")
+        if self.clip_norm is not None and not self.clip_norm > 0:
+            raise ConfigError(f"optim.clip_norm={self.clip_norm}: must be above 0, or null for no clipping")
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"optim.{name}={getattr(self, name)}: must be in [0, 1)")

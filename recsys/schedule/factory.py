@@ -6,6 +6,7 @@ import difflib
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, get_args
 
 import torch
 
@@ -55,6 +56,8 @@ class ScheduleConfig:
         compile: whether parts are compiled; read by the caller, see ``recsys.schedule.compile``.
         strict: whether running with less than asked for is an error instead of a warning.
         warmup_steps: eager steps before a capture.
+        reduce: on several processes, when gradients of dense parts are summed: ``early``, each part's as soon as its
+            backward is done, or ``joint``, all in one piece at the end.
     """
 
     name: str = "sequential"
@@ -68,12 +71,15 @@ class ScheduleConfig:
     compile: bool = False
     strict: bool = False
     warmup_steps: int = 3
+    reduce: str = "early"
 
     def __post_init__(self) -> None:
         if self.name not in _LADDER:
             near = difflib.get_close_matches(str(self.name), NAMES, n=2)
             hint = f"did you mean {' or '.join(near)}? " if near else ""
             raise ConfigError(f"schedule.name={self.name}: {hint}Valid: {', '.join(NAMES)}")
+        if self.reduce not in get_args(builders.Reduce):
+            raise ConfigError(f"schedule.reduce={self.reduce}: valid are {', '.join(get_args(builders.Reduce))}")
         if self.warmup_steps < 1:
             raise ConfigError(
                 f"schedule.warmup_steps={self.warmup_steps}: optimizers make their state in an eager step"
@@ -87,26 +93,51 @@ class ScheduleConfig:
         return _LADDER[self.name][2] in ("graph", "best")
 
 
-def build_program(config: ScheduleConfig, graph: PartGraph, main: frozenset[str]) -> Program:
+def build_program(
+    config: ScheduleConfig, graph: PartGraph, main: frozenset[str], *, reduces: bool = False, updates: bool = True
+) -> Program:
     """The program that ``config`` asks for.
 
     Args:
         config: the schedule.
         graph: the parts.
         main: parts that stay on lane 0.
+        reduces: whether gradients are summed over ranks.
+        updates: False for a pass whose gradients a later one takes up.
 
     Raises:
-        ConfigError: ``lanes`` names a part that the graph does not have.
+        ConfigError: ``lanes`` names a part that the graph does not have, or ranks cannot reduce in this order.
     """
     for key, parts in (("lanes", config.lanes), ("urgent", config.urgent)):
         if unknown := sorted(set(parts) - set(graph.names)):
             raise ConfigError(f"schedule.{key}: there is no part {unknown[0]!r}; valid are {', '.join(graph.names)}")
     order, has_lanes, _ = _LADDER[config.name]
     make = builders.erase if order == "erase" else builders.sequential
+    if reduces:
+        _check_reduces(config)
+    options: dict[str, Any] = {"early_update": config.early_update, "updates": updates}
+    options["reduce"] = config.reduce if reduces else None
     if not has_lanes:
-        return make(graph, early_update=config.early_update)
+        return make(graph, **options)
     lanes = builders.lane_per_part(graph, main, config.lanes)
-    return make(graph, lanes, early_update=config.early_update, update_lanes=_update_lanes(config, graph, lanes))
+    return make(graph, lanes, update_lanes=_update_lanes(config, graph, lanes), **options)
+
+
+def _check_reduces(config: ScheduleConfig) -> None:
+    if config.reduce == "joint" and config.early_update:
+        raise ConfigError(
+            "schedule.reduce=joint: it comes after the last backward, but schedule.early_update=true updates parts "
+            "before; add schedule.early_update=false"
+        )
+    if config.reduce == "early" and _LADDER[config.name][2] == "threads":
+        raise ConfigError(
+            f"schedule.name={config.name}: lanes of their own threads reduce in another order on every rank, which "
+            "would hang; add schedule.reduce=joint, or use schedule=erase_blocking"
+        )
+    if config.trailing:
+        raise ConfigError(
+            "schedule.trailing=true: a trailing part's reduction would meet the next step's; leave it out"
+        )
 
 
 def _update_lanes(config: ScheduleConfig, graph: PartGraph, lanes: Mapping[str, int]) -> dict[str, int]:

@@ -16,10 +16,12 @@ class Program:
         graph: the parts that the operations act on.
         ops: every part's forward once, its backward once if a gradient reaches it, and its update
             once if it then has parameters to update.
+        updates: whether the parts are updated; without, gradients stay and the next program's add to them.
     """
 
     graph: PartGraph
     ops: tuple[Op, ...]
+    updates: bool = True
 
     def __post_init__(self) -> None:
         self.validate()
@@ -61,9 +63,17 @@ class Program:
             if op.kind is Kind.BACKWARD and done[Kind.FORWARD, op.part] != op.lane:
                 raise ValueError(f"{op}: forward and backward of one part must share a lane")
             done[op.kind, op.part] = op.lane
-        required = {key for part in self.graph.names for key in _required(self.graph, part)}
+        required = {key for part in self.graph.names for key in self._required(part)}
         if missing_ops := sorted(f"{k.value}:{p}" for k, p in required - set(done)):
             raise ValueError(f"the program lacks {', '.join(missing_ops)}")
+
+    def _required(self, part: str) -> list[tuple[Kind, str]]:
+        needs = [(Kind.FORWARD, part)]
+        if self.graph.has_backward(part):
+            needs.append((Kind.BACKWARD, part))
+            if self.updates and self.graph[part].trainable:
+                needs.append((Kind.UPDATE, part))
+        return needs
 
     def render(self) -> str:
         """The program as a grid: a row a lane, a column an operation in issue order."""
@@ -73,12 +83,3 @@ class Program:
             row = (c if op.lane == lane else "." * len(c) for c, op in zip(cells, self.ops, strict=True))
             rows.append(f"lane {lane} | " + " ".join(row))
         return "\n".join(rows)
-
-
-def _required(graph: PartGraph, part: str) -> list[tuple[Kind, str]]:
-    needs = [(Kind.FORWARD, part)]
-    if graph.has_backward(part):
-        needs.append((Kind.BACKWARD, part))
-        if graph[part].trainable:
-            needs.append((Kind.UPDATE, part))
-    return needs

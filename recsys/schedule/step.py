@@ -107,7 +107,17 @@ class CapturableParts(StepParts, Protocol):
         """Host numbers that kernels take by value, and a capture of all but ``outside`` therefore freezes."""
 
 
-Reduce = Callable[[str], None]
+class Reduction(Protocol):
+    """Sums parts' gradients over ranks; every rank launches in the same order."""
+
+    def launch(self, part: str, gradients: Sequence[torch.Tensor]) -> None:
+        """Begin to sum ``gradients`` in place; they belong to the reduction until ``settle``."""
+
+    def settle(self, parts: Sequence[str]) -> None:
+        """Wait for the sums of ``parts``, on the current stream where there is one."""
+
+
+Clip = Callable[[Sequence[torch.Tensor]], None]
 Add = Callable[[Sequence[torch.Tensor]], torch.Tensor]
 
 
@@ -118,6 +128,7 @@ class Frame:
     Attributes:
         buffers: where the readers of a refreshed part's output read it.
         held: gradients that another stream still reads.
+        is_clipped: whether this step's gradients have been clipped.
     """
 
     batch: Any
@@ -126,6 +137,7 @@ class Frame:
     held: list[torch.Tensor] = field(default_factory=list)
     leaves: dict[tuple[str, str], torch.Tensor] = field(default_factory=dict)
     result: StepResult = field(default_factory=StepResult)
+    is_clipped: bool = False
 
 
 def add_in_order(grads: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -147,7 +159,8 @@ class ModuleParts:
         modules: Mapping[str, nn.Module],
         optimizers: Mapping[str, torch.optim.Optimizer],
         *,
-        reduce: Reduce | None = None,
+        reduction: Reduction | None = None,
+        clip: Clip | None = None,
         autocast: Callable[[], Any] | None = None,
         add: Add = add_in_order,
         weights: CastWeights | None = None,
@@ -156,7 +169,8 @@ class ModuleParts:
         self.graph = graph
         self._modules = dict(modules)
         self._optimizers = dict(optimizers)
-        self._reduce = reduce
+        self._reduction = reduction
+        self._clip = clip
         self._autocast = autocast
         self._add = add
         self._consumers = {n: graph.grad_consumers(n) for n in graph.names}
@@ -250,17 +264,31 @@ class ModuleParts:
         return grads[0] if len(grads) == 1 else self._add(grads)
 
     def reduce(self, part: str) -> None:
-        """Hand the part to the reduction given at construction."""
-        if self._reduce is not None:
-            self._reduce(part)
+        """Begin the reduction of the part's gradients."""
+        if self._reduction is not None:
+            self._reduction.launch(part, list(self._updates.gradients(part)))
 
     def update(self, part: str) -> None:
         """Step the part's optimizer and drop its gradients."""
-        self._updates.step([part])
+        self.update_many([part])
 
     def update_many(self, parts: Sequence[str]) -> None:
         """Step several parts' optimizers at once and drop their gradients."""
+        if self._clip is not None:
+            self._clip_all(self._clip)
+        elif self._reduction is not None:
+            self._reduction.settle(parts)
         self._updates.step(parts)
+
+    def _clip_all(self, clip: Clip) -> None:
+        # Before the first update of a step, when every gradient is there: the norm is that of all of them.
+        if self._step.is_clipped:
+            return
+        parts = [p for p in self.graph.names if p in self._optimizers and self._has_backward[p]]
+        if self._reduction is not None:
+            self._reduction.settle(parts)
+        clip([gradient for part in parts for gradient in self._updates.gradients(part)])
+        self._step.is_clipped = True
 
     def hold_gradients(self, part: str) -> None:
         """Keep the part's gradients until the step ends."""

@@ -121,7 +121,7 @@ def export_package(
 def _write_parts(folder: Path, trained: TrainedModel, embeddings: str, compiled: bool) -> None:
     from safetensors.torch import save_file
 
-    tables = [bag.weight.detach() for bag in trained.model.sparse_arch.collection.embedding_bags.values()]
+    tables = [piece.weight for piece in trained.model.sparse_arch.pieces()]
     save_file(quantize(torch.cat(tables), embeddings), folder / EMBEDDINGS)
     program = export_dense(trained.model, trained.prediction)
     with _without_future_warnings():

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
-from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType
 from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
 from torchrec.optim.keyed import KeyedOptimizer
 from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
@@ -18,7 +17,7 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys.errors import ConfigError
 from recsys.features import FeatureSpec
-from recsys.seeding import keyed_generator
+from recsys.sparse.arch import TableArch, TablePiece, init_table, table_configs
 
 OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "rowwise_adagrad": RowWiseAdagrad,
@@ -83,7 +82,7 @@ class SparseConfig:
         return {"lr": self.lr} if self.optimizer == "sgd" else {"lr": self.lr, "eps": self.eps}
 
 
-class SparseArch(nn.Module):
+class SparseArch(TableArch):
     """One table a feature, sum-pooled, in one table-batched kernel.
 
     The backward applies the optimizer, so it must be entered once a step; no gradient of the size of
@@ -105,29 +104,21 @@ class SparseArch(nn.Module):
         self.base_lr = config.lr
         self.lr = config.lr
         self.collection = FusedEmbeddingBagCollection(
-            tables=_tables(spec, config),
+            tables=table_configs(spec, config.width),
             optimizer_type=OPTIMIZERS[config.optimizer],
             optimizer_kwargs=config.optimizer_kwargs(),
             device=device,
         )
-        self._init_tables(seed, config.init_scale)
-
-    def _init_tables(self, seed: int, scale: float) -> None:
-        # Drawn on the CPU table by table: the same numbers on any device and any sharding.
-        cpu = torch.device("cpu")
-
-        @torch.no_grad()
-        def init(name: str) -> None:
-            weight = self.collection.embedding_bags[name].weight
-            assert isinstance(weight, torch.Tensor)
-            draw = torch.empty(weight.shape[0], self.dim, device=cpu)
-            bound = scale / math.sqrt(weight.shape[0])
-            weight.zero_()
-            weight[:, : self.dim] = draw.uniform_(-bound, bound, generator=keyed_generator(seed, f"table/{name}", cpu))
-
         # Large tables take seconds each to draw, and a table has a generator of its own.
         with ThreadPoolExecutor(max_workers=min(16, os.cpu_count() or 1)) as pool:
-            list(pool.map(init, self.collection.embedding_bags))
+            list(pool.map(lambda piece: init_table([piece], seed, config.init_scale, self.dim), self.pieces()))
+
+    def pieces(self) -> Iterator[TablePiece]:
+        """Every table, whole."""
+        for name, bag in self.collection.embedding_bags.items():
+            weight = bag.weight
+            assert isinstance(weight, torch.Tensor)
+            yield TablePiece(name, weight.data, 0, 0, weight.shape[0], weight.shape[1])
 
     def forward(self, features: KeyedJaggedTensor) -> torch.Tensor:
         """Look up ``features`` (F keys in the spec's order) and give ``(B, F, width)``."""
@@ -161,16 +152,3 @@ class SparseArch(nn.Module):
         for group in self.collection.fused_optimizer().param_groups:
             group["lr"] = self.lr
         self.collection.fused_optimizer().step()
-
-
-def _tables(spec: FeatureSpec, config: SparseConfig) -> list[EmbeddingBagConfig]:
-    return [
-        EmbeddingBagConfig(
-            name=feature.name,
-            feature_names=[feature.name],
-            num_embeddings=feature.cardinality,
-            embedding_dim=config.width,
-            pooling=PoolingType.SUM,
-        )
-        for feature in spec.sparse
-    ]

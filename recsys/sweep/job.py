@@ -91,7 +91,6 @@ def _run_or_reuse(cfg: Config, folder: Path) -> tuple[str | None, Path | None]:
         return None, None
     from recsys.config.check import check_config
     from recsys.config.wire import build_data
-    from recsys.run import run
 
     check_config(cfg)
     data = build_data(cfg)
@@ -103,10 +102,20 @@ def _run_or_reuse(cfg: Config, folder: Path) -> tuple[str | None, Path | None]:
     else:
         for name in (JOB_JSON, REPORT_JSON):  # of other figures than those that are now to come
             (folder / name).unlink(missing_ok=True)
-        run(cfg, folder, data)
+        _run_here_or_under_torchrun(cfg, folder, data)
     known = [str(path) for path in _indexed(index)]
     write_atomic(index, json.dumps({"folders": list(dict.fromkeys([*known, str(folder.resolve())]))}) + "\n")
     return fingerprint, earlier
+
+
+def _run_here_or_under_torchrun(cfg: Config, folder: Path, data: Any) -> None:
+    from recsys.config.torchrun import under_torchrun
+    from recsys.run import run
+
+    if cfg["trainer"]["processes"] == 1:
+        run(cfg, folder, data)
+    elif status := under_torchrun(cfg["trainer"]["processes"], folder):
+        raise UserError(f"torchrun ended with status {status}; what its processes said stands above")
 
 
 def job_fingerprint(cfg: Config, data_fingerprint: str) -> str:
@@ -116,7 +125,10 @@ def job_fingerprint(cfg: Config, data_fingerprint: str) -> str:
     from recsys.run import baseline_config
 
     device = build_device(cfg["trainer"]["device"])
-    models = [fingerprint(c, data_fingerprint, device) for c in (cfg, baseline_config(cfg, device))]
+    models = [
+        fingerprint(c, data_fingerprint, device, cfg["trainer"]["processes"])
+        for c in (cfg, baseline_config(cfg, device))
+    ]
     facts = [*models, cfg["name"], cfg["trainer"]["timing"]]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 

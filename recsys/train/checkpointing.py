@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from recsys.checkpoint.write import Snapshot
 from recsys.errors import CheckpointError
 from recsys.metrics import RunningNE
 from recsys.models.recommender import Recommender
+from recsys.train.best_state import Best, copy_state
 from recsys.train.fit_state import FitState
 from recsys.train.model_state import BEST, ModelState
 from recsys.train.stepper import Stepper
@@ -52,7 +52,7 @@ class Checkpointing:
 
     def restore(
         self, model: Recommender, stepper: Stepper, running: RunningNE, device: torch.device
-    ) -> tuple[FitState, dict[str, torch.Tensor] | None]:
+    ) -> tuple[FitState, Best | None]:
         """Where the run stood, after writing the saved values into model, optimizers and generators.
 
         Returns:
@@ -66,9 +66,9 @@ class Checkpointing:
         place = str(self.resume.folder / "state.json")
         raw = self.resume.state()
         state = FitState.from_dict(take(raw, "fit", dict, place), place)
-        best = None
+        best: Best | None = None
         if self.resume.names(BEST):
-            best = {name: copy_of(value) for name, value in model.state_dict().items()}
+            best = copy_state(model)
         notes = ModelState(model, stepper.optimizers, self.peers).restore(self.resume, best, state.step)
         stepper.step = take_count(raw, "schedule_step", place)
         model.sparse_arch.set_iteration(take_count(raw, "table_steps", place))
@@ -88,7 +88,7 @@ class Checkpointing:
         model: Recommender,
         stepper: Stepper,
         running: RunningNE,
-        best: Mapping[str, torch.Tensor] | None,
+        best: Best | None,
         *,
         wait: bool = False,
     ) -> None:
@@ -124,11 +124,6 @@ class Checkpointing:
             return False, False
         answers = [text.split() for text in self.peers.gather(f"{int(due)} {int(stop)}")]
         return answers[0][0] == "1", any(stops == "1" for _, stops in answers)
-
-
-def copy_of(value: Any) -> Any:
-    """A tensor of the same kind with memory of its own, also of torch's ``ShardedTensor``."""
-    return copy.deepcopy(value)
 
 
 def _host_random() -> dict[str, Any]:

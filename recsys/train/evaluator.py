@@ -8,6 +8,8 @@ from typing import Any
 import torch
 
 from recsys.data.source import BatchSource
+from recsys.distributed.gather import gather_rows
+from recsys.distributed.world import ALONE, World
 from recsys.metrics import EvalAccumulator
 from recsys.models.recommender import OVER, Recommender
 from recsys.schedule.infer import infer
@@ -22,15 +24,17 @@ def evaluate(
     device: torch.device,
     autocast: Autocast = None,
     prediction: Prediction = PLAIN,
+    world: World = ALONE,
 ) -> EvalAccumulator:
     """Score every row of ``source`` once; dropout is off meanwhile.
 
     Args:
         model: what is evaluated.
-        source: the rows.
+        source: this rank's share of the rows.
         device: of the model.
         autocast: the context of the forward.
         prediction: makes the final logit. Where that is more than the over-arch's own, this one counts as a head.
+        world: the ranks; each gets the rows of all.
 
     Raises:
         NonFiniteError: a logit is NaN or infinite.
@@ -50,5 +54,6 @@ def evaluate(
             accumulator.update(prediction.combine(logits), moved.labels, moved.weights, heads)
     finally:
         model.train(was_training)
+    accumulator = gather_rows(accumulator, world)
     assert accumulator.rows == source.num_rows, f"{accumulator.rows} rows evaluated of {source.num_rows}"
     return accumulator

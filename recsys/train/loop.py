@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
 from recsys.data.source import BatchSource, DataSplits
+from recsys.distributed.world import ALONE, World
 from recsys.errors import CheckpointError, NonFiniteError, UserError
 from recsys.metrics import RunningNE
 from recsys.models.recommender import OVER, Recommender
 from recsys.report.curve import CurvePoint
+from recsys.train.best_state import Best, copy_state, refresh, write_back
 from recsys.train.checkpointing import Checkpointing
 from recsys.train.evaluator import Autocast, evaluate
 from recsys.train.feed import DeviceFeed
@@ -67,6 +67,7 @@ class Fit:
 
     Args:
         prediction: makes the logit by which valid rows are scored.
+        world: the ranks that train together.
         checkpoints: how the run is saved and what it goes on from; None never saves.
         on_point: called with each point that is added to the learning curve.
 
@@ -86,7 +87,9 @@ class Fit:
         checkpoints: Checkpointing | None = None,
         on_point: Callable[[CurvePoint], None] | None = None,
         prediction: Prediction = PLAIN,
+        world: World = ALONE,
     ) -> None:
+        self._world = world
         self._on_point = on_point
         self._model, self._stepper, self._data = model, stepper, data
         self._prediction = prediction
@@ -96,7 +99,7 @@ class Fit:
         self._guard = FiniteGuard(self._check_every)
         self._running = RunningNE(config.window_rows)
         self._state = FitState()
-        self._best: dict[str, Any] | None = None
+        self._best: Best | None = None
 
     def run(self, title: str) -> FitResult:
         """Train for the configured epochs, or until patience ends, and put the best state back."""
@@ -111,7 +114,7 @@ class Fit:
         if self._best is None:
             state.best_rows = state.rows
         else:
-            self._model.load_state_dict(self._best)
+            write_back(self._best, self._model)
         return FitResult(state.curve, state.best_rows, state.rows)
 
     def _train(self, progress: Progress, signal: StopSignal) -> None:
@@ -124,8 +127,8 @@ class Fit:
                 self._running.update(step.logits[OVER], moved.labels, moved.weights)
             else:
                 self._skip(step.fault)
-            state.advance(batch.num_rows, len(self._data.train))
-            progress.update(batch.num_rows, self._running.compute)
+            state.advance(batch.step_rows, len(self._data.train))
+            progress.update(batch.step_rows, self._running.compute)
             is_best = False
             if evaluate_now:
                 is_best = self._evaluate()
@@ -162,7 +165,7 @@ class Fit:
         self._guard.check()
         self._stepper.finish()
         state = self._state
-        valid = evaluate(self._model, self._data.valid, self._device, self._autocast, self._prediction)
+        valid = evaluate(self._model, self._data.valid, self._device, self._autocast, self._prediction, self._world)
         ne = valid.compute().ne
         state.curve.append(CurvePoint(state.rows, ne, valid.heads_ne()))
         if self._on_point is not None:
@@ -178,13 +181,11 @@ class Fit:
         return True
 
     def _keep(self) -> None:
-        now = self._model.state_dict()
         self._state.best_rows = self._state.rows
         if self._best is None:
-            self._best = copy.deepcopy(now)
-            return
-        for name, value in now.items():
-            self._best[name].copy_(value)
+            self._best = copy_state(self._model)
+        else:
+            refresh(self._best, self._model)
 
     def _restore(self) -> FitState:
         if self._checkpoints is not None:

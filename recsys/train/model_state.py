@@ -12,9 +12,11 @@ from recsys.checkpoint.peers import Peers
 from recsys.checkpoint.read import Checkpoint
 from recsys.checkpoint.shard import Shard, shards_of
 from recsys.checkpoint.tensor_file import BY_NAME
+from recsys.distributed.state import under_any_plan
 from recsys.errors import CheckpointError
 from recsys.models.recommender import Recommender
 from recsys.seeding import keyed_seed
+from recsys.train.best_state import Best
 
 MODEL, OPTIM, FUSED, BEST, RANDOM = "model/", "optim/", "fused/", "best/", "random/"
 
@@ -30,9 +32,9 @@ class ModelState:
 
     def __init__(self, model: Recommender, optimizers: Mapping[str, torch.optim.Optimizer], peers: Peers) -> None:
         self._model, self._optimizers, self._peers = model, dict(optimizers), peers
-        self._names = {parameter: name for name, parameter in model.named_parameters()}
+        self._names = {parameter: under_any_plan(name) for name, parameter in model.named_parameters()}
 
-    def shards(self, best: Mapping[str, torch.Tensor] | None) -> list[Shard]:
+    def shards(self, best: Best | None) -> list[Shard]:
         """This rank's pieces, the random states apart.
 
         Args:
@@ -52,7 +54,7 @@ class ModelState:
             Shard(f"{self._random}{name}", tuple(state.shape), (0,), state.clone()) for name, state in states.items()
         ]
 
-    def restore(self, checkpoint: Checkpoint, best: Mapping[str, torch.Tensor] | None, step: int) -> list[str]:
+    def restore(self, checkpoint: Checkpoint, best: Best | None, step: int) -> list[str]:
         """Write what ``checkpoint`` holds into the model, its optimizers and generators, and into ``best``.
 
         Returns:
@@ -131,9 +133,9 @@ class ModelState:
         return []
 
 
-def _named(prefix: str, state: Mapping[str, torch.Tensor]) -> Iterator[Shard]:
+def _named(prefix: str, state: Mapping[str, Any]) -> Iterator[Shard]:
     for name, value in state.items():
-        yield from shards_of(f"{prefix}{name}", value)
+        yield from shards_of(f"{prefix}{under_any_plan(name)}", value)
 
 
 def _set_state(setter: Any, checkpoint: Checkpoint, name: str) -> None:

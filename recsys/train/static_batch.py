@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 
 import torch
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
@@ -22,10 +23,12 @@ class StaticBatches:
 
     Args:
         spec: the columns.
+        keep_ids: whether ids stay out of the capture although each row has one of each feature; so where other
+            ranks look them up.
     """
 
-    def __init__(self, spec: FeatureSpec) -> None:
-        self.has_static_ids = spec.is_one_hot
+    def __init__(self, spec: FeatureSpec, *, keep_ids: bool = False) -> None:
+        self.has_static_ids = spec.is_one_hot and not keep_ids
         rows = max((f.cardinality for f in spec.sparse), default=0)
         self._index_dtype = torch.int32 if rows <= _INT32_MAX else torch.int64
 
@@ -34,7 +37,8 @@ class StaticBatches:
         ids = batch.sparse_features.values()
         dense = batch.dense_features
         shapes = (dense.shape, dense.dtype, batch.labels.shape, batch.labels.dtype, batch.weights.dtype, dense.device)
-        return (*shapes, (ids.shape, ids.dtype)) if self.has_static_ids else shapes
+        own = (ids.shape, ids.dtype) if self.has_static_ids else None
+        return (*shapes, batch.weight_sum is None, own)
 
     def allocate(self, batch: Batch) -> Batch:
         """A batch like ``batch`` with tensors of its own."""
@@ -54,15 +58,22 @@ class StaticBatches:
             sparse,
             torch.empty_like(batch.labels),
             torch.empty_like(batch.weights),
+            None if batch.weight_sum is None else torch.empty_like(batch.weight_sum),
+            batch.whole_rows,
         )
 
     def load(self, static: Batch, batch: Batch) -> None:
         """Copy in two kernels: the floats, and the ids."""
         targets = [static.dense_features, static.labels, static.weights]
-        torch._foreach_copy_(targets, [batch.dense_features, batch.labels, batch.weights])
+        sources = [batch.dense_features, batch.labels, batch.weights]
+        if static.weight_sum is not None and batch.weight_sum is not None:
+            targets.append(static.weight_sum)
+            sources.append(batch.weight_sum)
+        torch._foreach_copy_(targets, sources)
         if self.has_static_ids:
             static.sparse_features.values().copy_(batch.sparse_features.values())
 
     def copy_labels(self, static: Batch) -> Batch:
         """``static`` with labels and weights of its own."""
-        return Batch(static.dense_features, static.sparse_features, static.labels.clone(), static.weights.clone())
+        weight_sum = None if static.weight_sum is None else static.weight_sum.clone()
+        return replace(static, labels=static.labels.clone(), weights=static.weights.clone(), weight_sum=weight_sum)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from recsys.data.slices import split_evenly
 from recsys.optim.device_lr import LearningRates
 from recsys.optim.lr_schedule import LrSchedule
 from recsys.schedule.executors.base import Executor
@@ -22,6 +23,9 @@ class Stepper:
     Attributes:
         step: steps done.
         total_steps: steps of the whole run, for decays that end with it.
+        accumulate: the program of a pass without updates; then a batch is cut into ``passes`` slices, all but the
+            last run by it. Losses and gradients are those of the batch in one piece.
+        passes: forwards and backwards a step.
     """
 
     parts: StepParts
@@ -32,13 +36,20 @@ class Stepper:
     lr_schedule: LrSchedule
     total_steps: int
     step: int = 0
+    accumulate: Program | None = None
+    passes: int = 1
 
     def __call__(self, batch: Any) -> StepResult:
         """Train on ``batch``, which is on the device of the model."""
         if not self.lr_schedule.is_constant:
             self._set_lr(self.lr_schedule.factor(self.step, self.total_steps))
         self.step += 1
-        return self.executor.run(self.program, self.parts, batch)
+        if self.accumulate is None:
+            return self.executor.run(self.program, self.parts, batch)
+        *first, last = split_evenly(batch, self.passes)
+        results = [self.executor.run(self.accumulate, self.parts, piece) for piece in first]
+        results.append(self.executor.run(self.program, self.parts, last))
+        return _join(results, batch.num_rows)
 
     @property
     def optimizers(self) -> Mapping[str, torch.optim.Optimizer]:
@@ -52,3 +63,12 @@ class Stepper:
     def _set_lr(self, factor: float) -> None:
         self.rates.set_factor(factor)
         self.set_sparse_lr_factor(factor)
+
+
+def _join(results: list[StepResult], rows: int) -> StepResult:
+    """The result of the slices' whole: losses add up, logits follow each other, padding falls off the end."""
+    first = results[0]
+    return StepResult(
+        {n: torch.stack([r.losses[n] for r in results]).sum() for n in first.losses},
+        {n: torch.cat([r.logits[n] for r in results])[:rows] for n in first.logits},
+    )

@@ -63,7 +63,7 @@ def time_interleaved(
         order = range(len(steppers)) if number % 2 == 0 else range(len(steppers) - 1, -1, -1)
         for index in order:
             seconds[index].append(_turn(steppers[index], turn, device, clock))
-    return Timing(seconds, steps * whole[0].num_rows)
+    return Timing(seconds, steps * whole[0].step_rows)
 
 
 def _turn(stepper: Stepper, batches: Sequence[Batch], device: torch.device, clock: Callable[[], float]) -> float:

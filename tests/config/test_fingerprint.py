@@ -38,6 +38,7 @@ def base() -> dict[str, Any]:
         ("schedule.early_update", False),
         ("trainer.epochs", 2),
         ("trainer.batch_size", 65),
+        ("trainer.accumulate_steps", 2),
         ("trainer.evals_per_epoch", 9),
         ("trainer.keep_best", False),
         ("trainer.patience", 3),
@@ -72,6 +73,9 @@ def test_what_can_change_the_result_changes_it(key: str, value: object, base: di
         ("trainer.device", "auto"),
         ("checkpoint.every_steps", 7),
         ("resume", "latest"),
+        ("trainer.processes", 2),
+        ("trainer.timeout_s", 9.0),
+        ("trainer.overlap_input", False),
     ],
 )
 def test_what_cannot_change_the_result_does_not(key: str, value: object, base: dict[str, Any]) -> None:
@@ -91,8 +95,19 @@ def test_every_key_of_the_trainer_is_looked_at(base: dict[str, Any]) -> None:
     """A key that is new must be put on one of the two sides above."""
     assert set(base["trainer"]) == {
         *("quiet", "cache_dir", "reuse_baseline", "save_model", "reuse_jobs", "timing", "device"),
-        *("epochs", "batch_size", "evals_per_epoch", "keep_best", "patience", "precision", "blend", "calibrate"),
+        *(
+            "epochs",
+            "batch_size",
+            "accumulate_steps",
+            "evals_per_epoch",
+            "keep_best",
+            "patience",
+            "precision",
+            "blend",
+            "calibrate",
+        ),
         *("on_nonfinite", "max_skipped_steps"),
+        *("processes", "timeout_s", "overlap_input"),
     }
 
 

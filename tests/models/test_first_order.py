@@ -47,7 +47,7 @@ def step(model: Recommender, schedule: str = "sequential") -> None:
 
 
 def tables(model: Recommender) -> torch.Tensor:
-    return torch.cat([bag.weight.detach() for bag in model.sparse_arch.collection.embedding_bags.values()]).cpu()
+    return torch.cat([piece.weight for piece in model.sparse_arch.pieces()]).cpu()
 
 
 def logits(model: Recommender) -> torch.Tensor:
@@ -63,9 +63,8 @@ def test_weights_start_at_zero_and_change_no_other_number() -> None:
 def test_every_looked_up_id_and_dense_feature_adds_its_weight() -> None:
     model = make(replace(TABLES, first_order=True))
     before, batch = logits(model), make_batch()
-    for bag in model.sparse_arch.collection.embedding_bags.values():
-        with torch.no_grad():
-            bag.weight[:, 8:] = torch.arange(bag.weight.shape[0])[:, None] * torch.tensor([1.0, 2.0, 3.0, -1.0])
+    for piece in model.sparse_arch.pieces():
+        piece.weight[:, 8:] = torch.arange(piece.num_rows)[:, None] * torch.tensor([1.0, 2.0, 3.0, -1.0])
     first_order = model.parts[FIRST_ORDER].module
     assert isinstance(first_order, FirstOrder) and first_order.dense is not None
     first_order.dense.data.copy_(torch.tensor([1.0, 10.0, 100.0]))
@@ -82,7 +81,7 @@ def test_the_weights_learn_from_the_main_loss_alone() -> None:
     ids = batch.sparse_features.values().view(len(SPEC.sparse), -1)[0].long()
     moved = torch.zeros(SPEC.sparse[0].cardinality).index_add_(0, ids, -residual / batch.num_rows / 4)
     name = SPEC.sparse[0].name
-    weight = model.sparse_arch.collection.embedding_bags[name].weight[:, 8:]
+    (weight,) = (piece.weight[:, 8:] for piece in model.sparse_arch.pieces() if piece.table == name)
     torch.testing.assert_close(weight, moved[:, None].expand(-1, 4), rtol=1e-4, atol=1e-7)
 
 
@@ -120,8 +119,8 @@ def test_l2_is_a_step_down_its_gradient_once_however_many_parts_read(device: tor
     plain = make(replace(TABLES, first_order=True), device=device)
     penalised = make(replace(TABLES, first_order=True, l2=0.5, first_order_l2=3.0), device=device)
     for model in (plain, penalised):
-        for bag in model.sparse_arch.collection.embedding_bags.values():
-            torch.nn.init.constant_(bag.weight[:, 8:], 0.25)
+        for piece in model.sparse_arch.pieces():
+            piece.weight[:, 8:] = 0.25
     before = tables(plain)
     step(plain)
     step(penalised)
