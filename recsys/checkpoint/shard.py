@@ -54,7 +54,7 @@ def shards_of(name: str, value: torch.Tensor) -> Iterator[Shard]:
         CheckpointError: another kind of distributed tensor.
     """
     if hasattr(value, "local_shards"):
-        shape = tuple(value.size())
+        shape = tuple(value.metadata().size)
         for piece in value.local_shards():
             yield Shard(name, shape, tuple(piece.metadata.shard_offsets), piece.tensor)
     elif type(value) in (torch.Tensor, torch.nn.Parameter):

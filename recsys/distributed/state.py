@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
@@ -9,10 +10,13 @@ from torch import nn
 
 from recsys.distributed.world import World
 
+_TWICE = re.compile(r"^(.+\.collection\.)\1")
+
 
 def under_any_plan(name: str) -> str:
     """A name in the ``state_dict`` without a trace of how the tables are laid out."""
-    return name.replace(".replicated.collection.", ".collection.")
+    # Below another module torchrec's wrapper puts the prefix in front of its tables' names twice.
+    return _TWICE.sub(r"\1", name).replace(".replicated.collection.", ".collection.")
 
 
 def whole_state(model: nn.Module, world: World) -> dict[str, torch.Tensor]:
@@ -31,7 +35,7 @@ def _gathered(value: Any, world: World) -> Any:
     pieces = world.gather(own)
     if not world.is_main:
         return None
-    whole = torch.empty(value.size(), dtype=value.dtype)
+    whole = torch.empty(value.metadata().size, dtype=value.metadata().tensor_properties.dtype)
     for offset, piece in (entry for rank in pieces for entry in rank):
         whole[tuple(slice(at, at + size) for at, size in zip(offset, piece.shape, strict=True))] = piece
     return whole

@@ -18,16 +18,16 @@ class ShardedCopy:
     """A copy of what this rank holds of torch's ``ShardedTensor``, which cannot be copied as such.
 
     Attributes:
-        shape: of the whole tensor.
+        of: metadata of the whole tensor.
         pieces: torch's ``Shard`` each, with memory of its own.
     """
 
-    shape: torch.Size
+    of: Any
     pieces: list[Any]
 
-    def size(self) -> torch.Size:
+    def metadata(self) -> Any:
         """Of the whole tensor."""
-        return self.shape
+        return self.of
 
     def local_shards(self) -> list[Any]:
         """This rank's pieces."""
@@ -43,7 +43,7 @@ def _copy(value: Any) -> Any:
     if not hasattr(value, "local_shards"):
         return value.detach().clone()
     pieces = [replace(shard, tensor=shard.tensor.detach().clone()) for shard in value.local_shards()]
-    return ShardedCopy(value.size(), pieces)
+    return ShardedCopy(value.metadata(), pieces)
 
 
 @torch.no_grad()

@@ -81,7 +81,9 @@ class ModelState:
         for table, values in state.items():
             name = table.rpartition("embedding_bags.")[2].removesuffix(".weight")
             for key, value in values.items():
-                yield from shards_of(f"{FUSED}{name}/{key.rpartition('.')[2]}", value)
+                # momentum_1 or momentum1, as the tables lie in one piece or are sharded.
+                kind = key.rpartition(".")[2].replace("_", "")
+                yield from shards_of(f"{FUSED}{name}/{kind}", value)
 
     def _dense_optimizers(self) -> Iterator[Shard]:
         for optimizer in self._optimizers.values():

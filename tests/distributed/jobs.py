@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -169,3 +170,27 @@ def die(world: World, cfg: Config) -> None:
             stepper(batch)
     except RuntimeError as error:
         os._exit(7 if "by peer" in str(error) else 8)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a run that saves itself ends with: learning curve and the logits of the test rows."""
+
+    curve: list[tuple[int, float | None]]
+    logits: list[float]
+
+
+def train_and_save(world: World, cfg: Config, folder: Path) -> Saved:
+    """The experiment's model of ``train.py``, checkpoints and all."""
+    from recsys.saves import EXPERIMENT, RunSaves
+    from recsys.trial import Surroundings, train_trial
+
+    with RunSaves(cfg, folder) as saves:
+        around = Surroundings(build_data(cfg, world), CPU, saves, world)
+        trial = train_trial(cfg, around, "0" * 16, EXPERIMENT, lambda _: None, folder / "model.safetensors")
+    return Saved([(p.rows, p.ne) for p in trial.curve], trial.predictions.logits.tolist())
+
+
+def train_and_resume(world: World, cfgs: dict[str, Config], root: Path) -> dict[str, Saved]:
+    """Several runs after each other, each into a folder of its own; a later one may resume an earlier one."""
+    return {name: train_and_save(world, cfg, root / name) for name, cfg in cfgs.items()}

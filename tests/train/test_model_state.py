@@ -21,7 +21,7 @@ ROWS, WIDTHS = 5, (8, 4)
 
 def columnwise(folder: Path, squares_RD: torch.Tensor) -> Checkpoint:
     """What two column shards of a table save whose gradients had these squares."""
-    weight, state = "model/parts.sparse.embedding_bags.C1.weight", "fused/C1/momentum_1"
+    weight, state = "model/parts.sparse.embedding_bags.C1.weight", "fused/C1/momentum1"
     pieces, at = [], 0
     for number, width in enumerate(WIDTHS):
         part = squares_RD[:, at : at + width]
@@ -34,8 +34,8 @@ def columnwise(folder: Path, squares_RD: torch.Tensor) -> Checkpoint:
 def test_means_over_column_shards_become_the_mean_over_the_row(tmp_path: Path) -> None:
     squares_RD = torch.rand(ROWS, sum(WIDTHS), generator=torch.Generator().manual_seed(0))
     checkpoint = columnwise(tmp_path, squares_RD)
-    whole = Shard("fused/C1/momentum_1", (ROWS,), (0,), torch.zeros(ROWS))
-    lower = Shard("fused/C1/momentum_1", (ROWS,), (3,), torch.zeros(2))
+    whole = Shard("fused/C1/momentum1", (ROWS,), (0,), torch.zeros(ROWS))
+    lower = Shard("fused/C1/momentum1", (ROWS,), (3,), torch.zeros(2))
     for shard in (whole, lower):
         assert _is_columnwise(shard, checkpoint)
         _convert(shard, checkpoint)
@@ -45,7 +45,7 @@ def test_means_over_column_shards_become_the_mean_over_the_row(tmp_path: Path) -
 
 def test_the_other_way_is_refused_with_the_reason(tmp_path: Path) -> None:
     checkpoint = columnwise(tmp_path, torch.ones(ROWS, sum(WIDTHS)))
-    four = Shard("fused/C1/momentum_1", (4 * ROWS,), (0,), torch.zeros(ROWS))
+    four = Shard("fused/C1/momentum1", (4 * ROWS,), (0,), torch.zeros(ROWS))
     with pytest.raises(
         CheckpointError, match=r"table 'C1' keeps 2 numbers a row .* \(column-wise sharding\).*resume with"
     ):
