@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -47,7 +48,7 @@ class Shard:
         return replace(self, tensor=copy.copy_(self.tensor.detach()))
 
 
-def shards_of(name: str, value: torch.Tensor) -> Iterator[Shard]:
+def shards_of(name: str, value: Any) -> Iterator[Shard]:
     """The local pieces of ``value``: a tensor that every rank holds, or torch's ``ShardedTensor``.
 
     Raises:
