@@ -97,6 +97,18 @@ def check_splits(settings: Settings, figures: Figures) -> None:
         )
 
 
+def check_clocks(schema: Schema, files: Sequence[InputFile], chunks: Sequence[Chunk]) -> None:
+    """Refuse times that are whole numbers in some rows and dates in others: they have no common order."""
+    clocks: set[str] = set()
+    for chunk in chunks:
+        clocks |= chunk.clocks
+        if len(clocks) > 1:
+            raise DataError(
+                f"{files[chunk.file].path}: column {schema.time}: some times are whole numbers, others dates such as "
+                "2014-06-01 12:00:00; write all of them in one way"
+            )
+
+
 def check_copies(files: Sequence[InputFile], digests: Sequence[Digest]) -> None:
     """Refuse two files of one content in different splits: rows to report on would be trained on."""
     seen: dict[str, InputFile] = {}

@@ -313,6 +313,9 @@ def test_fingerprint_follows_rows_and_order(tmp_path: Path) -> None:
         ({"workers": 0}, r"data\.workers=0: must be an integer of at least 1"),
         ({"mix_groups": 1.5}, r"data\.mix_groups=1\.5: must be an integer"),
         ({"rank": 2, "world_size": 2}, r"data\.rank=2: must be in \[0, 2\)"),
+        ({"folds": 1}, r"data\.folds=1: must be an integer of at least 2"),
+        ({"folds": 3, "fold": 3}, r"data\.fold=3: must be in \[0, 3\)"),
+        ({"fold": 1}, r"data\.fold=1: needs data\.folds"),
     ],
 )
 def test_settings_are_checked(tmp_path: Path, settings_: dict[str, Any], message: str) -> None:
