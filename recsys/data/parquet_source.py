@@ -220,7 +220,7 @@ class PreparedData:
         )
 
     def _checked_settings(self, batch_size: int) -> tuple[Path, LoadSettings]:
-        if not self.path or self.path == "???":
+        if not self.path or self.path == "???" or not isinstance(self.path, str):
             raise ConfigError("data.path is not set; give the folder that prepare.py wrote: data.path=FOLDER")
         if batch_size < 1:
             raise ConfigError(f"the batch size is {batch_size}; it must be at least 1")

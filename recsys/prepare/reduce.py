@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,6 +117,18 @@ def check_copies(files: Sequence[InputFile], digests: Sequence[Digest]) -> None:
         if other.split != file.split:
             raise DataError(
                 f"{file.path}: has the same content as {other.path}, which is of another split; name different files"
+            )
+
+
+def check_shared_copies(files: Sequence[InputFile], digests: Sequence[Digest], with_rows: Collection[int]) -> None:
+    """Refuse a file and its copy whose rows are shared out: one's rows would train, the same rows of the other test."""
+    seen: dict[str, InputFile] = {}
+    for i in sorted(with_rows):
+        other = seen.setdefault(digests[i].sha256, files[i])
+        if files[i].split is None and other is not files[i]:
+            raise DataError(
+                f"{files[i].path}: has the same content as {other.path}, so rows of the one would be trained on and "
+                "the same rows of the other tested on; name one of the two"
             )
 
 

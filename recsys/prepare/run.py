@@ -80,12 +80,13 @@ class _Run:
         self.pool = pool
         self.progress = progress
         self.work = output / WORK
+        self.digests: list[Digest] = []
         self.chunks: list[Chunk] = []
         self.quarantined: list[QuarantinedRow] = []
 
     def run(self) -> dict[str, Any]:
         """Do what is not done yet."""
-        digests = self._digests()
+        self.digests = digests = self._digests()
         identity = {
             "version": FORMAT_VERSION,
             "files": [[d.sha256, f.split] for d, f in zip(digests, self.files, strict=True)],
@@ -156,6 +157,7 @@ class _Run:
         units = make_units(settings.source, self.files, settings.schema, chunk_bytes, settings.max_rows)
         if not units:
             raise DataError(f"{self.files[0].path}: there is no row in the input; name files with rows")
+        reduce.check_shared_copies(self.files, self.digests, {unit.file for unit in units})
         limit = settings.bad_rows_limit if settings.bad_rows == "quarantine" else -1
         jobs = [
             StageJob(settings.source, unit, settings.schema, chunk_bytes, str(self.work), f"u{i:06d}", limit)

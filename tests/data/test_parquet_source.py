@@ -205,6 +205,10 @@ def test_position_follows_the_consumer_not_the_prefetch(tmp_path: Path) -> None:
     for state in ({"epoch": 0, "batch": 8}, {"epoch": -1, "batch": 0}, {"epoch": 0, "batch": -1}):
         with pytest.raises(DataError, match=r"cannot resume at epoch .*an epoch has 8 batches here; resume with"):
             source.load_state_dict(state)
+    strange: list[Any] = [{"epoch": 0}, {"epoch": "0", "batch": 1}, {"epoch": 0, "batch": 1.5}]
+    for position in strange:
+        with pytest.raises(DataError, match="a position has the whole numbers epoch and batch"):
+            source.load_state_dict(position)
 
 
 def test_resuming_reads_only_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

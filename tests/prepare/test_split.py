@@ -162,6 +162,18 @@ def test_bad_settings(tmp_path: Path, more: dict[str, Any], pattern: str) -> Non
     assert not (tmp_path / "out").exists()
 
 
+def test_a_copy_among_shared_files_is_a_leak(tmp_path: Path) -> None:
+    files = [criteo(tmp_path / f"{name}.txt", 60, seed) for name, seed in (("a", 1), ("b", 2), ("c", 1))]
+    with pytest.raises(DataError, match=r"c\.txt: has the same content as .*a\.txt, so rows of the one"):
+        run_prepare("criteo_kaggle", files, tmp_path / "out", SMALL, split=Split("random"))
+    # Of files that train by name a copy is no leak, and files without rows are all alike.
+    given = {"train": [files[0], files[2]], "valid": criteo(tmp_path / "v.txt", 9, 3), "test": files[1]}
+    run_prepare("criteo_kaggle", given, tmp_path / "given", SMALL)
+    for i, table in enumerate((click_table(60), click_table(9).slice(0, 0), click_table(9).slice(0, 0))):
+        pq.write_table(table, tmp_path / f"{i}.parquet")
+    run_prepare("parquet", str(tmp_path / "*.parquet"), tmp_path / "empty", click_schema())
+
+
 def test_packed_and_unpacked_is_a_leak(tmp_path: Path) -> None:
     days = tmp_path / "days"
     days.mkdir()
