@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,9 @@ def prepare(settings: Settings, progress: Silent | None = None) -> dict[str, Any
     """
     check_settings(settings)
     files = resolve(settings.source, settings.inputs)
+    if settings.engine.name == "dask":
+        # The cluster's workers have working folders of their own.
+        files = [replace(file, path=str(Path(file.path).absolute())) for file in files]
     output = Path(settings.output).expanduser().absolute()
     progress = progress or Silent()
     with locked(output):

@@ -125,10 +125,15 @@ def test_bytes_do_not_depend_on_the_workers(tmp_path: Path, criteo_file: Path, p
 
 
 def test_bytes_do_not_depend_on_the_engine(
-    tmp_path: Path, criteo_file: Path, plain_result: dict[str, bytes], dask_address: str
+    tmp_path: Path,
+    criteo_file: Path,
+    plain_result: dict[str, bytes],
+    dask_address: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine = Engine("dask", address=dask_address, chunk_mib=0.03)
-    run_prepare("criteo_kaggle", str(criteo_file), tmp_path, criteo_schema(), split=Split("random"), engine=engine)
+    monkeypatch.chdir(criteo_file.parent)  # the workers stay where they are
+    run_prepare("criteo_kaggle", criteo_file.name, tmp_path, criteo_schema(), split=Split("random"), engine=engine)
     assert folder_bytes(tmp_path) == plain_result
 
 
