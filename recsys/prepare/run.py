@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from recsys.errors import DataError
-from recsys.prepare import manifest, reduce
+from recsys.prepare import manifest, reduce, target_mean
 from recsys.prepare.count import CountJob, count
 from recsys.prepare.encoding import vocabulary_path
 from recsys.prepare.engine import Pool, open_pool, run_tasks
@@ -189,7 +189,9 @@ class _Run:
         tallied = [i for i, column in enumerate(columns) if column.adds_dense]
         at = {i: len(columns) + j for j, i in enumerate(tallied)}
         for i, column in enumerate(columns):
-            if column.min_count is not None and not vocabulary_path(self.output, column.name).exists():
+            written = [vocabulary_path(self.output, column.name)] if column.min_count is not None else []
+            written += [target_mean.path_of(self.output, column.name)] if column.adds_dense else []
+            if not all(path.exists() for path in written):
                 (self.work / "fit" / f"{i}.done").unlink(missing_ok=True)
         jobs = [
             FitJob(str(self.work), str(self.output), column, i, tuple(self.chunks), at.get(i))

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import yaml
 
 from recsys.errors import ConfigError
+from recsys.prepare.yaml_kinds import UniqueKeys, check_kinds
 
 # Functions of a number; "standardize" is fitted on the train rows and comes last.
 POINTWISE = ("signed_log", "shifted_log", "log_square", "log_bins")
@@ -24,20 +25,6 @@ MAX_TABLE = 2**31 - 1
 FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 
 _T = TypeVar("_T")
-
-# What YAML must give for keys whose values are not checked one by one, and how a message says it.
-_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
-    "column": ((str, type(None)), "the name of a column, in quotes if it looks like a number"),
-    "weight": ((str, type(None)), "the name of a column, in quotes if it looks like a number"),
-    "group": ((str, type(None)), "the name of a column, in quotes if it looks like a number"),
-    "time": ((str, type(None)), "the name of a column, in quotes if it looks like a number"),
-    "separator": ((str, type(None)), "a text, in quotes"),
-    "indicator": ((bool,), "true or false"),
-    "header": ((bool,), "true or false"),
-    "quote": ((bool,), "true or false"),
-    "columns": ((list,), "a list of names, in quotes if they look like numbers"),
-    "null_values": ((list,), "a list of texts, in quotes if they look like numbers"),
-}
 
 
 @dataclass(frozen=True)
@@ -207,25 +194,12 @@ def read_schema(path: Path) -> Schema:
         ConfigError: the file is missing or not YAML; an unknown key, a wrong value, two features of one name.
     """
     try:
-        raw = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
+        raw = yaml.load(path.read_text(encoding="utf-8"), UniqueKeys)
     except FileNotFoundError:
         raise ConfigError(f"schema={path}: no such file; `infer-schema FILE` proposes one") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: cannot be read as YAML ({' '.join(str(error).split())})") from error
     return parse_schema(raw, str(path))
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """Refuses a key that stands twice in a mapping; YAML alone would take the last one."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        """The mapping of a node."""
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key.value, str) and key.value in seen:
-                raise yaml.YAMLError(f"line {key.start_mark.line + 1}: the key {key.value!r} stands twice; keep one")
-            seen.update([key.value] if isinstance(key.value, str) else [])
-        return super().construct_mapping(node, deep)
 
 
 def parse_schema(raw: Any, place: str) -> Schema:
@@ -234,7 +208,7 @@ def parse_schema(raw: Any, place: str) -> Schema:
         raise ConfigError(f"{place}: a schema is a mapping with the keys label, dense, categorical, multi_hot ...")
     valid = ["label", "weight", "group", "time", "dense", "categorical", "multi_hot", "csv"]
     _check_keys(raw, valid, place)
-    _check_kinds({k: v for k, v in raw.items() if k in ("weight", "group", "time")}, f"{place}: ")
+    check_kinds({k: v for k, v in raw.items() if k in ("weight", "group", "time")}, f"{place}: ")
     if not isinstance(raw.get("label"), str):
         raise ConfigError(f"{place}: label: the name of the column of 0 and 1 is needed")
     dense = [
@@ -301,14 +275,6 @@ def _check_keys(raw: dict[Any, Any], valid: Sequence[str], place: str) -> None:
             raise ConfigError(f"{place}: there is no key {key!r}; {nearest(str(key), valid)}")
 
 
-def _check_kinds(options: dict[str, Any], prefix: str) -> None:
-    for key, value in options.items():
-        kinds, words = _KINDS.get(key, ((object,), ""))
-        texts = value if isinstance(value, list) and kinds == (list,) else []
-        if not isinstance(value, kinds) or value == "" or not all(isinstance(text, str) for text in texts):
-            raise ConfigError(f"{prefix}{key}: {value!r} must be {words}")
-
-
 def _columns(kind: type[_T], raw: Any, place: str) -> list[_T]:
     if not isinstance(raw or [], list):
         raise ConfigError(f"{place}: give a list of columns")
@@ -325,7 +291,7 @@ def _entry(kind: type[_T], entry: Any, place: str) -> Iterable[_T]:
     if not isinstance(names, list) or not names or not all(isinstance(n, str) and n for n in names):
         raise ConfigError(f"{place}: {names!r} is no name; write a text, in quotes if it looks like a number")
     _check_keys(options, [f.name for f in fields(kind) if f.name not in ("name", "multi_hot")], f"{place}.{names[0]}")  # type: ignore[arg-type]
-    _check_kinds(options, f"{place}.{names[0]}.")
+    check_kinds(options, f"{place}.{names[0]}.")
     return [kind(**{"name": name, **options}) for name in names]
 
 
@@ -343,7 +309,7 @@ def _csv(raw: Any, place: str) -> CsvFormat:
     if not isinstance(raw, dict):
         raise ConfigError(f"{place}: give a mapping")
     _check_keys(raw, [f.name for f in fields(CsvFormat)], place)
-    _check_kinds(raw, f"{place}.")
+    check_kinds(raw, f"{place}.")
     text = _csv_format(raw)
     delimiter = "\t" if text.delimiter == "tab" else text.delimiter
     if not isinstance(delimiter, str) or len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\n\r\0':

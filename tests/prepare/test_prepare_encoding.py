@@ -197,6 +197,13 @@ def test_a_text_that_only_shares_a_hash_is_unknown(monkeypatch: pytest.MonkeyPat
     assert encoding.VocabularyIndex(pa.array(["a"])).positions(pa.array(["b", "a"])).tolist() == [-1, 0]
 
 
+def test_a_table_of_2_31_ids_takes_no_memory(tmp_path: Path) -> None:
+    path = write_clicks(tmp_path / "t.parquet", 300)
+    column = {"name": "user_id", "column": "user", "min_count": None, "hash_size": 2**31 - 8}
+    run_prepare("parquet", str(path), tmp_path / "out", click_schema(categorical=[column]))
+    assert max(read_split(tmp_path / "out", "train")["user_id"].to_pylist()) > 2**30
+
+
 def test_a_value_far_from_all_train_values_saturates(tmp_path: Path) -> None:
     values = [0.0] * 97 + [1e30, -1e30, 0.0]
     values[3] = 1e-30
