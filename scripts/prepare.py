@@ -14,11 +14,14 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # `python scripts/x.py` puts scripts/ there
 
 from recsys.errors import ConfigError, UserError
+
+if TYPE_CHECKING:
+    from recsys.prepare.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "scripts" / "prepare_config"
@@ -55,10 +58,27 @@ def _run(words: list[str], quiet: bool) -> None:
     from recsys.prepare.progress import Console, Silent
     from recsys.prepare.run import prepare
 
-    settings = make_settings(compose(words))
-    content = prepare(settings, Silent() if quiet else Console())
-    rows = ", ".join(f"{name} {split['rows']:,}" for name, split in content["splits"].items())
-    print(f"{settings.output}: {rows} rows; {content['notes']['quarantined']} quarantined")
+    for settings in [make_settings(cfg) for cfg in fold_configs(compose(words))]:
+        content = prepare(settings, Silent() if quiet else Console())
+        rows = ", ".join(f"{name} {split['rows']:,}" for name, split in content["splits"].items())
+        print(f"{settings.output}: {rows} rows; {content['notes']['quarantined']} quarantined")
+
+
+def fold_configs(cfg: dict[str, Any]) -> list[dict[str, Any]]:
+    """With ``split.fold=all`` a configuration for each fold, its output a folder of its own; else the one given.
+
+    Raises:
+        ConfigError: ``split.folds`` or ``output`` is not set.
+    """
+    if not isinstance(cfg["split"], dict) or cfg["split"]["fold"] != "all":
+        return [cfg]
+    folds = cfg["split"]["folds"]
+    if type(folds) is not int or folds < 2 or not cfg["output"]:
+        raise ConfigError(f"split.fold=all needs output and split.folds, at least 2, not {folds}; set both")
+    return [
+        cfg | {"split": cfg["split"] | {"fold": fold}, "output": f"{cfg['output']}/fold-{fold}"}
+        for fold in range(folds)
+    ]
 
 
 def _other_command(name: str, path: Path) -> None:
@@ -100,7 +120,7 @@ def _first_line(error: Exception) -> str:
     return "; ".join(dict.fromkeys(texts))
 
 
-def make_settings(cfg: dict[str, Any]) -> Any:
+def make_settings(cfg: dict[str, Any]) -> Settings:
     """Settings of a composed configuration.
 
     Raises:
@@ -115,6 +135,7 @@ def make_settings(cfg: dict[str, Any]) -> Any:
         raise ConfigError("source is not set; choose source=criteo_kaggle, criteo_1tb, csv or parquet")
     if not cfg["schema"]:
         raise ConfigError("schema is not set; give a YAML file (`infer-schema FILE` proposes one)")
+    _check_kinds(cfg)
     path = Path(cfg["schema"]).expanduser()
     # The schemas that come with the product are named from its root.
     schema = read_schema(path if path.exists() or not (ROOT / path).exists() else ROOT / path)
@@ -136,6 +157,28 @@ def make_settings(cfg: dict[str, Any]) -> Any:
         )
     except TypeError as error:
         raise ConfigError(f"the configuration has a value of a wrong type ({error})") from error
+
+
+def _check_kinds(cfg: dict[str, Any]) -> None:
+    """Refuse a value of a wrong kind, such as ``engine=dask`` instead of ``engine.name=dask``."""
+    for group, first in (("split", "kind"), ("bad_rows", "policy"), ("engine", "name"), ("parts", "compression")):
+        if not isinstance(cfg[group], dict):
+            raise ConfigError(f"{group}={cfg[group]}: is a group of keys; set one of them, such as {group}.{first}=...")
+    if not isinstance(cfg["split"]["shares"] or [], list):
+        raise ConfigError(f"split.shares={cfg['split']['shares']} must be a list such as [0.8,0.1,0.1]")
+    expected = cfg["expected"] or {}
+    good = isinstance(expected, dict) and all(
+        isinstance(e, dict) and e.keys() == {"md5", "rows"} for e in expected.values()
+    )
+    if not good:
+        raise ConfigError(f"expected={expected} must name md5 and rows of train, valid and test files, or be null")
+    for key, value in (
+        ("schema", cfg["schema"]),
+        ("label", cfg["label"]),
+        ("engine.address", cfg["engine"]["address"]),
+    ):
+        if not isinstance(value, str | None):
+            raise ConfigError(f"{key}={value} must be one text; a number needs quotes, such as {key}='\"5\"'")
 
 
 def _yaml(cfg: dict[str, Any]) -> str:

@@ -86,6 +86,41 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
+def fold_folder(folder: Path, folds: int, fold: int) -> Path:
+    """The folder of a fold, the manifests of all folds compared: same rows, same settings, each its own test block.
+
+    Raises:
+        DataError: a fold is missing, is another one than its name says, or is of other rows or settings.
+    """
+    if (folder / MANIFEST_JSON).exists():
+        raise DataError(
+            f"{folder}: is one prepared set without folds, and its encodings are fitted on its own train rows; prepare "
+            f"the folds from the source: prepare.py ... split.folds={folds} split.fold=all"
+        )
+    first: Any = None
+    for number in range(folds):
+        path = folder / f"fold-{number}" / MANIFEST_JSON
+        try:
+            raw = json.loads(path.read_text(encoding="utf-8"))
+            split = dict(raw["settings"]["split"])
+            found = (split.pop("folds"), split.pop("fold"))
+            task = (raw["source"], raw["settings"] | {"split": split})
+        except OSError:
+            raise DataError(
+                f"{path}: not there; prepare all {folds} folds: prepare.py ... split.folds={folds} split.fold=all"
+            ) from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path}: cannot be read as a manifest ({error}); prepare the data again") from error
+        if found != (folds, number):
+            raise DataError(
+                f"{path}: is fold {found[1]} of {found[0]}, not {number} of {folds}; set data.folds to {found[0]}"
+            )
+        first = first or task
+        if task != first:
+            raise DataError(f"{path}: is of other rows or settings than fold-0; prepare all folds alike")
+    return folder / f"fold-{fold}"
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len({key for key, _ in pairs}) < len(pairs):
         raise _WrongError(f"the keys {[key for key, _ in pairs]} are not unique")

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from recsys.data.parquet_block import BatchMaker, Block
-from recsys.data.parquet_manifest import SPLITS, Manifest, read_manifest
+from recsys.data.parquet_manifest import MANIFEST_JSON, SPLITS, Manifest, fold_folder, read_manifest
 from recsys.data.parquet_shard import Layout, OpenShard, open_shard, read_group
 from recsys.data.parquet_window import BlockWindow
 from recsys.data.prefetch import prefetch
@@ -141,7 +141,9 @@ class PreparedData:
     """A folder that ``prepare.py`` wrote (config group ``data=prepared``).
 
     Args:
-        path: the folder.
+        path: the folder; with ``folds`` the one that holds ``fold-0``, ``fold-1`` and so on.
+        folds: number of folds below ``path``, each prepared by itself: encodings see the train rows of their fold only.
+        fold: which of them is read, counted from 0.
         verify: ``full`` hashes every shard at the start and compares it with the manifest; ``size`` compares sizes,
             row counts and columns only, for sets that are too large to be read twice. Page checksums, id ranges,
             labels and dense values are checked at every reading in both.
@@ -159,6 +161,8 @@ class PreparedData:
         self,
         path: str | None,
         *,
+        folds: int | None = None,
+        fold: int = 0,
         verify: str = "full",
         last_batch: str = "keep",
         mix_groups: int = 8,
@@ -169,6 +173,8 @@ class PreparedData:
         pin_memory: bool | None = None,
     ) -> None:
         self.path = path
+        self.folds = folds
+        self.fold = fold
         self.verify = verify
         self.last_batch = last_batch
         self.mix_groups = mix_groups
@@ -214,7 +220,7 @@ class PreparedData:
         )
 
     def _checked_settings(self, batch_size: int) -> tuple[Path, LoadSettings]:
-        if not self.path or self.path == "???":
+        if not self.path or self.path == "???" or not isinstance(self.path, str):
             raise ConfigError("data.path is not set; give the folder that prepare.py wrote: data.path=FOLDER")
         if batch_size < 1:
             raise ConfigError(f"the batch size is {batch_size}; it must be at least 1")
@@ -238,7 +244,20 @@ class PreparedData:
             world_size=self.world_size,
             pin_memory=has_gpu if self.pin_memory is None else self.pin_memory,
         )
-        return Path(self.path).expanduser(), settings
+        return self._folder(Path(self.path).expanduser()), settings
+
+    def _folder(self, path: Path) -> Path:
+        if self.folds is None:
+            if self.fold != 0:
+                raise ConfigError(f"data.fold={self.fold}: needs data.folds, the number of folds; set it too")
+            if not (path / MANIFEST_JSON).exists() and (path / "fold-0").is_dir():
+                raise ConfigError(f"data.path={self.path}: holds folds; set data.folds to their number")
+            return path
+        if type(self.folds) is not int or self.folds < 2:
+            raise ConfigError(f"data.folds={self.folds}: must be an integer of at least 2, or null")
+        if type(self.fold) is not int or not 0 <= self.fold < self.folds:
+            raise ConfigError(f"data.fold={self.fold}: must be in [0, {self.folds}), of data.folds")
+        return fold_folder(path, self.folds, self.fold)
 
     def _fingerprint(self, manifest: Manifest, spec: FeatureSpec) -> str:
         facts = {

@@ -45,7 +45,9 @@ class BatchSource(ABC):
         Raises:
             DataError: these rows and this batch size have no such position.
         """
-        epoch, batch = state["epoch"], state["batch"]
+        epoch, batch = state.get("epoch"), state.get("batch")
+        if type(epoch) is not int or type(batch) is not int:
+            raise DataError(f"cannot resume at {state}: a position has the whole numbers epoch and batch")
         if epoch < 0 or not 0 <= batch < max(len(self), 1):
             raise DataError(
                 f"cannot resume at epoch {epoch}, batch {batch}: an epoch has {len(self)} batches here; "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ from recsys.errors import DataError
 from recsys.prepare.faults import Fault, bad_value
 from recsys.prepare.kernels import hash_texts
 from recsys.prepare.numeric import Float64, buckets
-from recsys.prepare.schema import CategoricalColumn, Schema
+from recsys.prepare.schema import FLOAT32_MAX, CategoricalColumn, Schema
 
 Mask = NDArray[np.bool_]
 # A column's bad rows and what is wrong with them.
@@ -25,7 +25,6 @@ Problem = tuple[Mask, str]
 _NUMBER = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _WHOLE = r"^[+-]?[0-9]+$"
 _LABELS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1, "False": 0, "True": 1}
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
 _NO_NUMBER = "is not a finite number of float32's range"
 _BEYOND = "is beyond 64 bits"
 
@@ -44,12 +43,14 @@ class Rows:
         categorical: an Arrow array for each categorical column: integers or strings, or lists of them; null where
             missing.
         roles: ``weight`` float64, ``group`` and ``time`` int64 ``(R,)``, those that the schema has.
+        calendar: whether a time was a date or timestamp, not a whole number, ``(R,)``; None without a time column.
     """
 
     label: NDArray[np.uint8]
     dense: list[Float64]
     categorical: list[Any]
     roles: dict[str, NDArray[Any]] = field(default_factory=dict)
+    calendar: Mask | None = None
 
     @property
     def num_rows(self) -> int:
@@ -64,6 +65,7 @@ class Rows:
             [column[mask] for column in self.dense],
             [column.filter(arrow_mask) for column in self.categorical],
             {role: column[mask] for role, column in self.roles.items()},
+            None if self.calendar is None else self.calendar[mask],
         )
 
 
@@ -92,8 +94,11 @@ def convert(table: Any, schema: Schema) -> tuple[Rows, list[Fault]]:
         return values
 
     label = take(schema.label, labels) if schema.label else np.zeros(table.num_rows, np.uint8)
-    actions = {"weight": weights, "group": groups, "time": times}
+    actions = {"weight": weights, "group": groups}
     roles = {role: take(name, actions[role]) for role in actions if (name := getattr(schema, role)) is not None}
+    time = take(schema.time, times) if schema.time is not None else None
+    if time is not None:
+        roles["time"] = time.values
     dense = []
     for column in schema.dense:
         values = take(column.source, numbers)
@@ -101,7 +106,7 @@ def convert(table: Any, schema: Schema) -> tuple[Rows, list[Fault]]:
             problems.append((column.source, (np.isnan(values), "is missing")))
         dense.append(values)
     categorical = [take(c.source, lambda array, c=c: categories_of(array, c)) for c in schema.categorical]  # type: ignore[misc]
-    rows = Rows(label, dense, categorical, roles)
+    rows = Rows(label, dense, categorical, roles, time.calendar if time is not None else None)
     bad = np.zeros(table.num_rows, np.bool_)
     for _, (mask, _) in problems:
         bad |= mask
@@ -167,33 +172,58 @@ def weights(array: Any) -> tuple[Float64, list[Problem]]:
     return values, [*problems, (np.isnan(values), "is missing"), (values <= 0, "is not a weight above 0")]
 
 
-def times(array: Any) -> tuple[NDArray[np.int64], list[Problem]]:
-    """Times as int64: whole numbers as they are, timestamps and dates as microseconds since 1970."""
-    kind = array.type
-    if pa.types.is_string(kind) and not pc.all(pc.match_substring_regex(array, _WHOLE)).as_py():
-        try:
-            array = array.cast(pa.timestamp("us"))
-        except pa.ArrowInvalid:
-            return _bad_times(array)
-    if pa.types.is_timestamp(array.type) or pa.types.is_date(array.type):
+class Times(NamedTuple):
+    """Times of rows.
+
+    Attributes:
+        values: int64 ``(R,)``: whole numbers as they are, dates and timestamps as microseconds since 1970.
+        calendar: bool ``(R,)``, whether it was a date or timestamp.
+    """
+
+    values: NDArray[np.int64]
+    calendar: Mask
+
+
+def times(array: Any) -> tuple[Times, list[Problem]]:
+    """Times as int64; what a text is depends on the text alone, never on those around it."""
+    if pa.types.is_string(array.type):
+        return _text_times(array)
+    calendar = pa.types.is_timestamp(array.type) or pa.types.is_date(array.type)
+    if calendar:
         array = array.cast(pa.timestamp("us", getattr(array.type, "tz", None)), safe=False).cast(pa.int64())
     values, problems = whole_numbers(array)
     missing = array.is_null().to_numpy(zero_copy_only=False)
-    return values, [*problems, (missing, "is missing")]
+    return Times(values, np.full(len(array), calendar)), [*problems, (missing, "is missing")]
 
 
-def _bad_times(array: Any) -> tuple[NDArray[np.int64], list[Problem]]:
-    """The slow path: find the texts that are no time."""
+def _text_times(array: Any) -> tuple[Times, list[Problem]]:
+    missing = array.is_null().to_numpy(zero_copy_only=False)
+    whole = pc.match_substring_regex(array, _WHOLE).fill_null(True).to_numpy(zero_copy_only=False).astype(np.bool_)
+    values, problems = whole_numbers(pc.if_else(pa.array(whole), array, None))
     bad = np.zeros(len(array), np.bool_)
-    for i, text in enumerate(array.to_pylist()):
-        try:
-            pa.scalar(text, pa.string()).cast(pa.timestamp("us"))
-        except pa.ArrowInvalid:
-            bad[i] = True
-    bad |= array.is_null().to_numpy(zero_copy_only=False)
-    return np.zeros(len(array), np.int64), [
-        (bad, "is not a time such as 2014-06-01 12:00:00, as those of other rows are")
-    ]
+    if not whole.all():
+        values = values.copy()
+        values[~whole], bad[~whole] = _timestamps(array.filter(pa.array(~whole)))
+    problems += [(bad, "is neither a whole number of 64 bits nor a time such as 2014-06-01 12:00:00")]
+    return Times(values, ~whole), [*problems, (missing, "is missing")]
+
+
+def _timestamps(texts: Any) -> tuple[NDArray[np.int64], Mask]:
+    """Microseconds since 1970 of texts without nulls, and which of them are no times."""
+    try:
+        values = texts.cast(pa.timestamp("us"))
+    except pa.ArrowInvalid:
+        values = pa.array([_timestamp(text) for text in texts], pa.timestamp("us"))
+    numbers = values.cast(pa.int64())
+    bad = numbers.is_null().to_numpy(zero_copy_only=False)
+    return numbers.fill_null(0).to_numpy(zero_copy_only=False), bad
+
+
+def _timestamp(text: Any) -> Any:
+    try:
+        return text.cast(pa.timestamp("us"))
+    except pa.ArrowInvalid:
+        return None
 
 
 def groups(array: Any) -> tuple[NDArray[np.int64], list[Problem]]:
@@ -222,7 +252,7 @@ def numbers(array: Any) -> tuple[Float64, list[Problem]]:
         values = array.fill_null(np.nan).to_numpy(zero_copy_only=False).astype(np.float64)
     if array.null_count:
         values[array.is_null().to_numpy(zero_copy_only=False)] = np.nan
-    return values, [(np.abs(values) > _FLOAT32_MAX, _NO_NUMBER)]
+    return values, [(np.abs(values) > FLOAT32_MAX, _NO_NUMBER)]
 
 
 def _parsed_numbers(array: Any) -> tuple[Float64, list[Problem]]:
@@ -231,7 +261,7 @@ def _parsed_numbers(array: Any) -> tuple[Float64, list[Problem]]:
     parsed = pc.if_else(good, encoded.dictionary, None).cast(pa.float64()).fill_null(np.nan)
     by_code = np.append(parsed.to_numpy(zero_copy_only=False), np.nan)
     bad_code = np.append(~good.to_numpy(zero_copy_only=False).astype(np.bool_), False)
-    bad_code |= np.abs(by_code) > _FLOAT32_MAX
+    bad_code |= np.abs(by_code) > FLOAT32_MAX
     codes = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)
     return by_code[codes], [(bad_code[codes], _NO_NUMBER)]
 

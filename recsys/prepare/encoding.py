@@ -22,6 +22,7 @@ from recsys.prepare.convert import Rows, convert, text_hashes
 from recsys.prepare.kernels import hash_numbers
 from recsys.prepare.numeric import Float64, transform
 from recsys.prepare.schema import (
+    FLOAT32_MAX,
     STANDARDIZE,
     CategoricalColumn,
     DenseColumn,
@@ -67,7 +68,8 @@ class DenseEncoder:
             encoded = np.where(missing, self.mean, encoded)
         if STANDARDIZE in self.column.transform:
             encoded = (encoded - self.mean) / self.sd
-        return encoded.astype(np.float32)
+        # A value of valid or test may be far from all train values: it saturates, it does not become infinite.
+        return np.clip(encoded, -FLOAT32_MAX, FLOAT32_MAX).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -206,15 +208,19 @@ class Encoding:
         """Encode raw rows for scoring, as the splits were encoded.
 
         Args:
-            table: Arrow table of the columns of the schema's features.
+            table: Arrow table of the features' columns; label, weight, group and time are not needed.
 
         Returns:
             Arrow arrays by feature name: float32, int32, list<int32>.
 
         Raises:
-            DataError: a value that the schema does not allow; names the row and the column.
+            DataError: a column is not there or of another type than in training; a value that the schema does not
+                allow. Names the column, and the row of a value.
         """
         schema = self.schema.for_scoring()
+        names = table.column_names
+        if lacking := [name for name in schema.sources if names.count(name) != 1]:
+            raise DataError(f"column {lacking[0]}: stands {names.count(lacking[0])} times in the rows; once is needed")
         rows, faults = convert(table.select(schema.sources), schema)
         if faults:
             raise DataError(f"row {faults[0].index + 1}: {faults[0].message}")
@@ -227,6 +233,11 @@ class Encoding:
         added: list[NDArray[np.float32]] = []
         for encoder, array in zip(self.sparse, rows.categorical, strict=True):
             codes, values = encode_chunk(array, encoder.column)
+            if len(encoder.values) and len(values) - values.null_count and values.type != encoder.values.type:
+                raise DataError(
+                    f"column {encoder.column.source}: holds {values.type}, but held {encoder.values.type} in training; "
+                    "convert it"
+                )
             ids = np.append(encoder.encode(values), encoder.missing_id)
             result[encoder.column.name] = lookup(codes, ids, encoder)
             if encoder.column.adds_dense:

@@ -100,6 +100,10 @@ def _dask(engine: Engine) -> Iterator[Pool]:
         raise ConfigError("engine=dask needs the package `distributed`; install it: pip install distributed") from error
     try:
         client = Client(engine.address, timeout="10s", set_as_default=False)
+    except ValueError as error:
+        raise ConfigError(
+            f"engine.address={engine.address}: is no address such as tcp://HOST:8786 ({error})"
+        ) from error
     except OSError as error:
         raise ConfigError(f"engine.address={engine.address}: no Dask scheduler answers there ({error})") from error
     with client:

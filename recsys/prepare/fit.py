@@ -146,7 +146,8 @@ def _write_ids(job: FitJob, distinct: Any, kept: int) -> Fitted:
     """Number the values of every chunk, given the train values with those of the vocabulary in front."""
     encoder = SparseEncoder(job.column, distinct.slice(0, kept), 1)
     unseen, outside = np.zeros(len(SPLITS), np.int64), np.zeros(len(SPLITS), np.int64)
-    tallied = np.zeros((2, NUM_BLOCKS, encoder.cardinality), np.int64)
+    # 80 bytes an id: only where they are asked for, a hashed table may have 2^31.
+    tallied = np.zeros((2, NUM_BLOCKS, encoder.cardinality if job.tally is not None else 0), np.int64)
     total = sum(chunk.sizes[job.index] + 1 for chunk in job.chunks)
     with atomic(Path(job.folder) / f"{job.index}.ids") as draft, draft.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "<i4", "fortran_order": False, "shape": (total,)})

@@ -14,8 +14,8 @@ import yaml
 
 from recsys.errors import DataError
 from recsys.prepare.convert import normal
-from recsys.prepare.inputs import is_packed
-from recsys.prepare.text import range_block, stream_blocks, unreadable
+from recsys.prepare.inputs import begins_as_parquet, check_file, is_packed
+from recsys.prepare.text import byte_fault, fail, range_block, stream_blocks, unreadable
 
 _SAMPLE_ROWS = 100_000
 _SAMPLE_BYTES = 16 << 20
@@ -66,10 +66,14 @@ def infer_schema(path: Path) -> str:
 
 
 def _sample(path: Path) -> tuple[Any, str | None]:
+    if path.is_dir():
+        raise DataError(f"{path}: is a directory; name one of its parquet or CSV files")
     if not path.is_file():
         raise DataError(f"{path}: no such file; name a parquet or CSV file")
+    is_parquet = path.suffix in (".parquet", ".parq") or begins_as_parquet(path)
+    check_file("parquet" if is_parquet else "csv", path)
     try:
-        if path.suffix in (".parquet", ".parq"):
+        if is_parquet:
             with pq.ParquetFile(path) as file:
                 batch = next(file.iter_batches(_SAMPLE_ROWS, use_threads=False), None)
                 empty = file.schema_arrow.empty_table()
@@ -86,11 +90,20 @@ def _sample(path: Path) -> tuple[Any, str | None]:
             parse_options=pa.csv.ParseOptions(delimiter=delimiter),
             convert_options=pa.csv.ConvertOptions(strings_can_be_null=True, null_values=[""]),
         )
+        if any(pa.types.is_binary(field.type) for field in table.schema):
+            _refuse_bytes(path, text)
         return table.slice(0, _SAMPLE_ROWS), delimiter
     except OSError as error:
         raise unreadable(path, error) from error
     except pa.ArrowException as error:
         raise DataError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
+
+
+def _refuse_bytes(path: Path, text: bytes) -> None:
+    """Tell which line is not UTF-8."""
+    for number, line in enumerate(text.split(b"\n")[:-1], start=1):
+        if line and (problem := byte_fault(line, number, ascii_only=False)) is not None:
+            fail(path, number, problem)
 
 
 def _array(column: Any) -> Any:
@@ -131,6 +144,13 @@ def _is_number(kind: Any) -> bool:
     return any(test(kind) for test in tests)
 
 
+def _has_fractions(array: Any) -> bool:
+    if not pa.types.is_floating(array.type):
+        return False
+    values = array.cast(pa.float64())
+    return pc.any(pc.not_equal(pc.floor(values), values)).as_py() is True
+
+
 def _role(name: str, array: Any) -> tuple[str, str, str]:
     """Role, YAML entry and the reason of a column that is not the label."""
     kind = array.type
@@ -141,6 +161,8 @@ def _role(name: str, array: Any) -> tuple[str, str, str]:
     if pa.types.is_list(kind):
         if pa.types.is_nested(kind.value_type):
             return "left out", "", f"{kind}; flatten it first"
+        if _has_fractions(array.flatten()):
+            return "left out", "", f"{kind} of numbers that are not whole; give each place a column to use it as dense"
         return "multi_hot", category, str(kind)
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return "time", "", str(kind)

@@ -17,6 +17,14 @@ from recsys.prepare.text import PACKED, fail, unreadable
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip", ".7z")
 _MAGIC = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
 _KIND = {".gz": "gzip", ".zst": "zstd"}
+# Beginnings of files that are no plain text, and what to do with such a file.
+_NO_TEXT = {
+    b"BZh": "is bzip2-compressed; recompress it: `bzcat FILE | gzip > NEW.gz`",
+    b"\xfd7zX": "is xz-compressed; recompress it: `xzcat FILE | gzip > NEW.gz`",
+    b"PK\x03\x04": "is a zip archive; unpack it",
+    b"\xff\xfe": "is UTF-16 text; convert it: `iconv -f UTF-16 -t UTF-8 FILE > NEW`",
+    b"\xfe\xff": "is UTF-16 text; convert it: `iconv -f UTF-16 -t UTF-8 FILE > NEW`",
+}
 # What a folder holds that is named as input.
 _IN_FOLDER = {
     "criteo_1tb": ("day_*",),
@@ -66,10 +74,15 @@ def resolve(source: str, inputs: Any) -> list[InputFile]:
     else:
         found = [(path, None) for path in _expand(source, inputs)]
     files: list[InputFile] = []
+    seen: dict[str, Path] = {}
     for path, split in found:
-        if any(file.path == str(path) for file in files):
+        twin = seen.setdefault(str(path.with_suffix("") if path.suffix in PACKED else path), path)
+        if twin == path and any(file.path == str(path) for file in files):
             raise DataError(f"{path}: named twice in the input; name it once")
-        _check_file(source, path)
+        if twin != path:
+            # In different splits its rows would be both trained on and reported on.
+            raise DataError(f"{path}: the same file as {twin}, packed and unpacked; name one of the two")
+        check_file(source, path)
         stat = path.stat()
         files.append(InputFile(str(path), split, stat.st_size, stat.st_mtime_ns))
     return files
@@ -131,7 +144,8 @@ def _folder(source: str, path: Path) -> list[Path]:
     return sorted(files, key=natural)
 
 
-def _check_file(source: str, path: Path) -> None:
+def check_file(source: str, path: Path) -> None:
+    """Refuse a file that is missing, empty or of another kind than the source reads."""
     if not path.exists():
         raise DataError(f"{path}: no such file; set input to an existing one{_HOW_TO_GET.get(source, '')}")
     if not path.is_file():
@@ -163,8 +177,20 @@ def _check_magic(path: Path, head: bytes) -> None:
             fail(
                 path, 1, f"the file is not {kind}-compressed though its name ends in {suffix}; rename it to {path.stem}"
             )
+    for magic, words in _NO_TEXT.items():
+        if head.startswith(magic):
+            raise DataError(f"{path}: {words}")
     if head == b"PAR1":
         raise DataError(f"{path}: is a parquet file; use source=parquet")
+
+
+def begins_as_parquet(path: Path) -> bool:
+    """Whether a file begins as parquet files do, whatever its name; false if it is not there."""
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"PAR1"
+    except OSError:
+        return False
 
 
 def is_packed(path: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,6 +97,18 @@ def check_splits(settings: Settings, figures: Figures) -> None:
         )
 
 
+def check_clocks(schema: Schema, files: Sequence[InputFile], chunks: Sequence[Chunk]) -> None:
+    """Refuse times that are whole numbers in some rows and dates in others: they have no common order."""
+    clocks: set[str] = set()
+    for chunk in chunks:
+        clocks |= chunk.clocks
+        if len(clocks) > 1:
+            raise DataError(
+                f"{files[chunk.file].path}: column {schema.time}: some times are whole numbers, others dates such as "
+                "2014-06-01 12:00:00; write all of them in one way"
+            )
+
+
 def check_copies(files: Sequence[InputFile], digests: Sequence[Digest]) -> None:
     """Refuse two files of one content in different splits: rows to report on would be trained on."""
     seen: dict[str, InputFile] = {}
@@ -105,6 +117,18 @@ def check_copies(files: Sequence[InputFile], digests: Sequence[Digest]) -> None:
         if other.split != file.split:
             raise DataError(
                 f"{file.path}: has the same content as {other.path}, which is of another split; name different files"
+            )
+
+
+def check_shared_copies(files: Sequence[InputFile], digests: Sequence[Digest], with_rows: Collection[int]) -> None:
+    """Refuse a file and its copy whose rows are shared out: one's rows would train, the same rows of the other test."""
+    seen: dict[str, InputFile] = {}
+    for i in sorted(with_rows):
+        other = seen.setdefault(digests[i].sha256, files[i])
+        if files[i].split is None and other is not files[i]:
+            raise DataError(
+                f"{files[i].path}: has the same content as {other.path}, so rows of the one would be trained on and "
+                "the same rows of the other tested on; name one of the two"
             )
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from recsys.errors import DataError
-from recsys.prepare import manifest, reduce
+from recsys.prepare import manifest, reduce, target_mean
 from recsys.prepare.count import CountJob, count
+from recsys.prepare.encoding import vocabulary_path
 from recsys.prepare.engine import Pool, open_pool, run_tasks
 from recsys.prepare.estimate import needs
 from recsys.prepare.faults import QuarantinedRow
@@ -26,6 +27,8 @@ from recsys.prepare.text import zstd_has_checksum
 from recsys.prepare.units import make_units
 from recsys.prepare.work import LOCK, WORK, atomic, cannot_write, locked, write_json
 
+# Raise it when results that a cut-off run keeps look otherwise than those of earlier versions.
+_WORK_VERSION = 2
 _OURS = {LOCK, WORK, *SPLITS, "vocab", "features.json", manifest.QUARANTINE}
 
 
@@ -45,6 +48,9 @@ def prepare(settings: Settings, progress: Silent | None = None) -> dict[str, Any
     """
     check_settings(settings)
     files = resolve(settings.source, settings.inputs)
+    if settings.engine.name == "dask":
+        # The cluster's workers have working folders of their own.
+        files = [replace(file, path=str(Path(file.path).absolute())) for file in files]
     output = Path(settings.output).expanduser().absolute()
     progress = progress or Silent()
     with locked(output):
@@ -77,12 +83,13 @@ class _Run:
         self.pool = pool
         self.progress = progress
         self.work = output / WORK
+        self.digests: list[Digest] = []
         self.chunks: list[Chunk] = []
         self.quarantined: list[QuarantinedRow] = []
 
     def run(self) -> dict[str, Any]:
         """Do what is not done yet."""
-        digests = self._digests()
+        self.digests = digests = self._digests()
         identity = {
             "version": FORMAT_VERSION,
             "files": [[d.sha256, f.split] for d, f in zip(digests, self.files, strict=True)],
@@ -136,7 +143,8 @@ class _Run:
 
     def _claim_work(self, fingerprint: str) -> None:
         """Keep the work of an earlier run that was cut off, if it was on the same task."""
-        key = {"fingerprint": fingerprint, "chunk_bytes": self.settings.engine.chunk_bytes}
+        chunk_bytes = self.settings.engine.chunk_bytes
+        key = {"version": _WORK_VERSION, "fingerprint": fingerprint, "chunk_bytes": chunk_bytes}
         path = self.work / "key.json"
         if path.exists() and json.loads(path.read_text()) == key:
             self.progress.say(f"{self.output}: going on with what an earlier run has done")
@@ -152,6 +160,7 @@ class _Run:
         units = make_units(settings.source, self.files, settings.schema, chunk_bytes, settings.max_rows)
         if not units:
             raise DataError(f"{self.files[0].path}: there is no row in the input; name files with rows")
+        reduce.check_shared_copies(self.files, self.digests, {unit.file for unit in units})
         limit = settings.bad_rows_limit if settings.bad_rows == "quarantine" else -1
         jobs = [
             StageJob(settings.source, unit, settings.schema, chunk_bytes, str(self.work), f"u{i:06d}", limit)
@@ -165,6 +174,7 @@ class _Run:
         rows_in = sum(chunk.num_input for chunk in self.chunks)
         rows_out = sum(chunk.num_rows for chunk in self.chunks)
         assert rows_in == rows_out + len(self.quarantined), "rows were lost"
+        reduce.check_clocks(settings.schema, self.files, self.chunks)
 
     def _time_cut(self, at_least: int) -> int:
         return reduce.time_cut(self.pool, str(self.work), self.chunks, self.files, at_least)
@@ -178,6 +188,11 @@ class _Run:
         columns = self.settings.schema.categorical
         tallied = [i for i, column in enumerate(columns) if column.adds_dense]
         at = {i: len(columns) + j for j, i in enumerate(tallied)}
+        for i, column in enumerate(columns):
+            written = [vocabulary_path(self.output, column.name)] if column.min_count is not None else []
+            written += [target_mean.path_of(self.output, column.name)] if column.adds_dense else []
+            if not all(path.exists() for path in written):
+                (self.work / "fit" / f"{i}.done").unlink(missing_ok=True)
         jobs = [
             FitJob(str(self.work), str(self.output), column, i, tuple(self.chunks), at.get(i))
             for i, column in enumerate(columns)
@@ -209,6 +224,7 @@ class _Run:
                         self.settings.compression,
                     )
                 )
+        self._sweep([name for _, name in names])
         written: dict[str, list[tuple[str, Part]]] = {name: [] for name in SPLITS}
         results = self._follow("write the parts", write_part, jobs, "parts")
         for (split, name), part in zip(names, results, strict=True):
@@ -216,6 +232,15 @@ class _Run:
         rows_out = sum(part.rows for parts in written.values() for _, part in parts)
         assert rows_out == sum(chunk.num_rows for chunk in self.chunks), "rows were lost on the way to the parts"
         return written
+
+    def _sweep(self, names: list[str]) -> None:
+        """Do again what was done but is gone, and remove drafts that a killed run left."""
+        for number, name in enumerate(names):
+            if not (self.output / name).exists():
+                (self.work / "parts" / f"{number}.done").unlink(missing_ok=True)
+        for folder in (*SPLITS, "vocab"):
+            for draft in (self.output / folder).glob(".*.tmp"):
+                draft.unlink()
 
     def _manifest(
         self,

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import yaml
 
 from recsys.errors import ConfigError
+from recsys.prepare.yaml_kinds import UniqueKeys, check_kinds
 
 # Functions of a number; "standardize" is fitted on the train rows and comes last.
 POINTWISE = ("signed_log", "shifted_log", "log_square", "log_bins")
@@ -21,6 +22,7 @@ BUCKETS = ("log_square", "log_bins")
 # Names of the columns of a part that are not features.
 RESERVED = ("label", "weight", "row", "group", "time")
 MAX_TABLE = 2**31 - 1
+FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 
 _T = TypeVar("_T")
 
@@ -192,7 +194,7 @@ def read_schema(path: Path) -> Schema:
         ConfigError: the file is missing or not YAML; an unknown key, a wrong value, two features of one name.
     """
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        raw = yaml.load(path.read_text(encoding="utf-8"), UniqueKeys)
     except FileNotFoundError:
         raise ConfigError(f"schema={path}: no such file; `infer-schema FILE` proposes one") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -206,6 +208,7 @@ def parse_schema(raw: Any, place: str) -> Schema:
         raise ConfigError(f"{place}: a schema is a mapping with the keys label, dense, categorical, multi_hot ...")
     valid = ["label", "weight", "group", "time", "dense", "categorical", "multi_hot", "csv"]
     _check_keys(raw, valid, place)
+    check_kinds({k: v for k, v in raw.items() if k in ("weight", "group", "time")}, f"{place}: ")
     if not isinstance(raw.get("label"), str):
         raise ConfigError(f"{place}: label: the name of the column of 0 and 1 is needed")
     dense = [
@@ -285,9 +288,10 @@ def _entry(kind: type[_T], entry: Any, place: str) -> Iterable[_T]:
         raise ConfigError(f"{place}: an entry is a column's name, or a mapping with `name` (or a list `names`)")
     options = {k: v for k, v in entry.items() if k not in ("name", "names")}
     names = entry["names"] if "names" in entry else [entry["name"]]
-    if not isinstance(names, list) or not all(isinstance(n, str) and n for n in names):
+    if not isinstance(names, list) or not names or not all(isinstance(n, str) and n for n in names):
         raise ConfigError(f"{place}: {names!r} is no name; write a text, in quotes if it looks like a number")
     _check_keys(options, [f.name for f in fields(kind) if f.name not in ("name", "multi_hot")], f"{place}.{names[0]}")  # type: ignore[arg-type]
+    check_kinds(options, f"{place}.{names[0]}.")
     return [kind(**{"name": name, **options}) for name in names]
 
 
@@ -305,6 +309,7 @@ def _csv(raw: Any, place: str) -> CsvFormat:
     if not isinstance(raw, dict):
         raise ConfigError(f"{place}: give a mapping")
     _check_keys(raw, [f.name for f in fields(CsvFormat)], place)
+    check_kinds(raw, f"{place}.")
     text = _csv_format(raw)
     delimiter = "\t" if text.delimiter == "tab" else text.delimiter
     if not isinstance(delimiter, str) or len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\n\r\0':
@@ -327,10 +332,15 @@ def _check_dense(column: DenseColumn, place: str) -> None:
             )
         if name == STANDARDIZE and i + 1 < len(column.transform):
             raise ConfigError(f"{place}.transform: {STANDARDIZE} comes last")
-    if isinstance(column.missing, bool) or not isinstance(column.missing, int | float | str):
-        raise ConfigError(f"{place}.missing: {column.missing!r} must be mean, error or a number")
-    if isinstance(column.missing, str) and column.missing not in ("mean", "error"):
-        raise ConfigError(f"{place}.missing: {column.missing!r} must be mean, error or a number")
+    if column.missing not in ("mean", "error") and not _is_number(column.missing):
+        raise ConfigError(f"{place}.missing: {column.missing!r} must be mean, error or a number of float32's range")
+    if not _is_number(column.shift):
+        raise ConfigError(f"{place}.shift: {column.shift!r} must be a number of float32's range")
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is a number that float32 holds; false for NaN."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= FLOAT32_MAX
 
 
 def _check_categorical(column: CategoricalColumn, place: str) -> None:

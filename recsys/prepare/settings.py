@@ -25,7 +25,8 @@ class Split:
             column; rows of one time stay together), ``days`` (the last file is halved to valid and test).
         shares: of train, valid and test; of train and valid where the test rows are given by a file or a fold.
         seed: of ``random``.
-        folds, fold: of ``order``: cut the rows into blocks, test on block ``fold``.
+        folds, fold: of ``order`` and ``random``: cut the rows in that order into blocks, test on block ``fold``. The
+            blocks of one seed are the same whatever the fold, so they are disjoint and together all rows.
     """
 
     kind: str = "random"
@@ -138,7 +139,7 @@ def check_settings(settings: Settings) -> None:
         )
     if settings.engine.workers is not None:
         _at_least("engine.workers", settings.engine.workers, 1)
-    if not isinstance(settings.engine.chunk_mib, int | float) or not settings.engine.chunk_mib > 0:
+    if type(settings.engine.chunk_mib) not in (int, float) or not settings.engine.chunk_mib > 0:
         raise ConfigError(f"engine.chunk_mib={settings.engine.chunk_mib} must be above 0")
     if settings.engine.name == "dask" and not settings.engine.address:
         raise ConfigError("engine.address is not set; give the scheduler's, such as engine.address=tcp://HOST:8786")
@@ -181,8 +182,8 @@ def _check_split(settings: Settings) -> None:
     if split.folds is None and split.fold != 0:
         raise ConfigError(f"split.fold={split.fold} needs split.folds, the number of blocks; set it too")
     if split.folds is not None:
-        if split.kind != "order":
-            raise ConfigError(f"split.folds={split.folds} needs split.kind=order")
+        if split.kind not in ("order", "random"):
+            raise ConfigError(f"split.folds={split.folds} needs split.kind=order or random")
         _at_least("split.folds", split.folds, 2)
         if not isinstance(split.fold, int) or not 0 <= split.fold < split.folds:
             raise ConfigError(f"split.fold={split.fold} must be from 0 to {split.folds - 1}, below split.folds")

@@ -109,7 +109,7 @@ def assign(rule: Rule, place: Place, num_rows: int, times: Any) -> NDArray[np.ui
     if rule.kind == "random":
         ordinals, positions = positions, np.empty(num_rows, np.int64)
         permute(ordinals, np.uint64(rule.num_rows), np.uint64(rule.key), positions)
-    elif rule.turn:
+    if rule.turn:
         positions = (positions - rule.turn) % rule.num_rows
     return np.searchsorted(cuts, positions, side="right").astype(np.uint8)
 

@@ -47,6 +47,7 @@ class Chunk:
         num_rows: rows that are staged.
         sizes: distinct values of each categorical column.
         times: the least and the greatest time; (0, -1) if there is no row or no time column.
+        clocks: what the times are written as: ``number``, ``calendar`` (dates, timestamps), both or nothing.
         rows_sha256, values_sha256: of the two files.
     """
 
@@ -56,6 +57,7 @@ class Chunk:
     num_rows: int
     sizes: tuple[int, ...]
     times: tuple[int, int]
+    clocks: frozenset[str]
     rows_sha256: str
     values_sha256: str
 
@@ -123,8 +125,10 @@ def _store(job: StageJob, name: str, piece: Piece) -> Chunk:
     values_sha256 = write_batches(folder / f"{name}.values", batches)
     times = rows.roles.get("time")
     span = (int(times.min()), int(times.max())) if times is not None and len(times) else (0, -1)
+    calendar = rows.calendar if rows.calendar is not None else np.zeros(0, np.bool_)
+    clocks = frozenset("calendar" if kind else "number" for kind in np.unique(calendar))
     sizes = tuple(len(array) for array in values)
-    return Chunk(name, job.unit.file, piece.num_input, rows.num_rows, sizes, span, rows_sha256, values_sha256)
+    return Chunk(name, job.unit.file, piece.num_input, rows.num_rows, sizes, span, clocks, rows_sha256, values_sha256)
 
 
 def encode_chunk(array: Any, column: CategoricalColumn) -> tuple[Any, Any]:

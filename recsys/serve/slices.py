@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from recsys.errors import ConfigError, DataError
@@ -166,23 +165,18 @@ def _days(array: Any, column: str) -> Any:
     """Dates as texts; null where the time is."""
     present = array.is_valid().to_numpy(zero_copy_only=False)
     given = array.drop_null()
-    numbers, problems = times(given)
+    (numbers, calendar), problems = times(given)
     if bad := next((text for mask, text in problems if mask.any()), None):
         raise DataError(f"column {column}: a value {bad}; --by {column}:day needs times")
+    if calendar.any() and not calendar.all():
+        raise DataError(f"column {column}: some times are whole numbers, others dates; write all of them in one way")
     largest = int(np.abs(numbers).max(initial=0))
     per_s = 1 if largest < 10**11 else 1_000 if largest < 10**14 else 1_000_000
-    if not _are_numbers(given):
+    if calendar.any() or pa.types.is_temporal(given.type):
         per_s = 1_000_000
     days = np.zeros(len(array), np.int32)
     days[present] = numbers // (_DAY_S * per_s)
     return pa.array(days, pa.date32(), mask=~present).cast(pa.string())
-
-
-def _are_numbers(times_given: Any) -> bool:
-    """Whether times are numbers, or texts of such."""
-    if pa.types.is_string(times_given.type):
-        return bool(pc.all(pc.match_substring_regex(times_given, "^[+-]?[0-9]+$")).as_py())
-    return not pa.types.is_temporal(times_given.type)
 
 
 def _slices(by: SliceBy, group: _Groups, z: Any, y: Any, w: Any, top: int) -> list[Slice]:

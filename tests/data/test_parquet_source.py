@@ -205,6 +205,10 @@ def test_position_follows_the_consumer_not_the_prefetch(tmp_path: Path) -> None:
     for state in ({"epoch": 0, "batch": 8}, {"epoch": -1, "batch": 0}, {"epoch": 0, "batch": -1}):
         with pytest.raises(DataError, match=r"cannot resume at epoch .*an epoch has 8 batches here; resume with"):
             source.load_state_dict(state)
+    strange: list[Any] = [{"epoch": 0}, {"epoch": "0", "batch": 1}, {"epoch": 0, "batch": 1.5}]
+    for position in strange:
+        with pytest.raises(DataError, match="a position has the whole numbers epoch and batch"):
+            source.load_state_dict(position)
 
 
 def test_resuming_reads_only_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,6 +317,9 @@ def test_fingerprint_follows_rows_and_order(tmp_path: Path) -> None:
         ({"workers": 0}, r"data\.workers=0: must be an integer of at least 1"),
         ({"mix_groups": 1.5}, r"data\.mix_groups=1\.5: must be an integer"),
         ({"rank": 2, "world_size": 2}, r"data\.rank=2: must be in \[0, 2\)"),
+        ({"folds": 1}, r"data\.folds=1: must be an integer of at least 2"),
+        ({"folds": 3, "fold": 3}, r"data\.fold=3: must be in \[0, 3\)"),
+        ({"fold": 1}, r"data\.fold=1: needs data\.folds"),
     ],
 )
 def test_settings_are_checked(tmp_path: Path, settings_: dict[str, Any], message: str) -> None:

@@ -148,3 +148,41 @@ def test_header_only(tmp_path: Path) -> None:
     path.write_text("y,x,c,tags\n")
     with pytest.raises(DataError, match="there is no row in the input"):
         run_prepare("csv", str(path), tmp_path / "out", schema())
+
+
+@pytest.mark.parametrize("chunk_bytes", [40, 1 << 20])
+def test_a_bad_time_costs_its_own_row_only(tmp_path: Path, chunk_bytes: int) -> None:
+    timed = schema(time="x", dense=[])
+    for times in ([str(i) for i in range(ROWS)], [f"2014-06-01 12:00:{i:02d}" for i in range(ROWS)]):
+        times[20] = "later"
+        (tmp_path / "t.csv").write_text("y,x,c,tags\n" + "".join(f"{i % 2},{t},a,b\n" for i, t in enumerate(times)))
+        engine = Engine(workers=1, chunk_mib=chunk_bytes / 2**20)
+        with pytest.raises(DataError, match="line 22: column x: 'later' is neither a whole number .* nor a time"):
+            run_prepare("csv", str(tmp_path / "t.csv"), tmp_path / "bad", timed, engine=engine)
+        output = tmp_path / f"out-{times[0][:4]}"
+        run_prepare("csv", str(tmp_path / "t.csv"), output, timed, engine=engine, bad_rows="quarantine")
+        assert (output / "quarantine.jsonl").read_text().count("\n") == 1
+
+
+@pytest.mark.parametrize("chunk_bytes", [40, 1 << 20])
+def test_times_of_two_clocks_have_no_order(tmp_path: Path, chunk_bytes: int) -> None:
+    times = [str(20140101 + i) if i < ROWS // 2 else f"2014-06-01 12:00:{i:02d}" for i in range(ROWS)]
+    (tmp_path / "t.csv").write_text("y,x,c,tags\n" + "".join(f"{i % 2},{t},a,b\n" for i, t in enumerate(times)))
+    engine = Engine(workers=1, chunk_mib=chunk_bytes / 2**20)
+    with pytest.raises(DataError, match=r"t\.csv: column x: some times are whole numbers, others dates"):
+        run_prepare("csv", str(tmp_path / "t.csv"), tmp_path / "out", schema(time="x", dense=[]), engine=engine)
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        (b"\xff\xfey\x00", "is UTF-16 text; convert it: `iconv"),
+        (b"BZh9", "is bzip2-compressed; recompress it"),
+        (b"\xfd7zXZ", "is xz-compressed; recompress it"),
+        (b"PK\x03\x04", "is a zip archive; unpack it"),
+    ],
+)
+def test_files_that_are_no_plain_text(tmp_path: Path, head: bytes, message: str) -> None:
+    (tmp_path / "t.csv").write_bytes(head)
+    with pytest.raises(DataError, match=message):
+        run_prepare("csv", str(tmp_path / "t.csv"), tmp_path / "out", schema())

@@ -61,6 +61,11 @@ def test_what_cannot_be_told(tmp_path: Path) -> None:
         infer_schema(tmp_path / "t.parquet")
     with pytest.raises(DataError, match="no such file"):
         infer_schema(tmp_path / "none.csv")
+    with pytest.raises(DataError, match="is a directory; name one of its"):
+        infer_schema(tmp_path)
+    (tmp_path / "latin.csv").write_bytes(b"click,shop\n0,a\n1,\xe9\n")
+    with pytest.raises(DataError, match=r"latin\.csv, line 3: has byte 0xe9, which is not UTF-8"):
+        infer_schema(tmp_path / "latin.csv")
     (tmp_path / "bad.parquet").write_text("nothing")
     with pytest.raises(DataError, match="cannot be read"):
         infer_schema(tmp_path / "bad.parquet")
@@ -70,3 +75,11 @@ def test_made_up_clicks(tmp_path: Path) -> None:
     pq.write_table(click_table(300), tmp_path / "t.parquet")
     raw = yaml.safe_load(infer_schema(tmp_path / "t.parquet"))
     assert raw["label"] == "click" and [c["name"] for c in raw["multi_hot"]] == ["tags"]
+
+
+def test_parquet_by_its_content_and_lists_of_fractions(tmp_path: Path) -> None:
+    more = {"whole": [[1.0, 2.0]] * N, "vector": [[0.5, None]] * N}
+    pq.write_table(pa.table(TABLE | more), tmp_path / "clicks")
+    text = infer_schema(tmp_path / "clicks")
+    assert [c["name"] for c in yaml.safe_load(text)["multi_hot"]] == ["tags", "whole"]
+    assert "# vector: list<element: double> of numbers that are not whole" in text

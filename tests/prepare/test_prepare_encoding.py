@@ -17,7 +17,7 @@ from recsys.prepare import encoding
 from recsys.prepare.encoding import DenseEncoder, Encoding, SparseEncoder
 from recsys.prepare.numeric import transform
 from recsys.prepare.schema import CategoricalColumn, DenseColumn, parse_schema, read_schema
-from tests.reference.clicks import read_split, run_prepare
+from tests.reference.clicks import click_schema, click_table, read_split, run_prepare, write_clicks
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = pa.array(["a", "b", "c", None, "zz", "a"])
@@ -144,6 +144,19 @@ SCHEMAS: list[tuple[Any, str]] = [
     ({"label": "y", "dense": [{"name": "x", "missing": "median"}]}, "'median' must be mean, error or a number"),
     ({"label": "y", "dense": ["x"], "csv": {"delimiter": "::"}}, "must be one ASCII character, or tab"),
     ({"label": "y", "dense": ["x"], "csv": {"header": False}}, "set either header: true or the names"),
+    ({"label": "y", "dense": ["x"], "csv": {"header": "no"}}, r"csv\.header: 'no' must be true or false"),
+    ({"label": "y", "dense": ["x"], "csv": {"null_values": "NA"}}, r"csv\.null_values: 'NA' must be a list of texts"),
+    ({"label": "y", "dense": ["x"], "csv": {"null_values": [0]}}, r"csv\.null_values: \[0\] must be a list of texts"),
+    ({"label": "y", "dense": ["x"], "weight": 5}, "s: weight: 5 must be the name of a column"),
+    ({"label": "y", "dense": ["x"], "time": ["t"]}, r"s: time: \['t'\] must be the name of a column"),
+    ({"label": "y", "dense": [{"name": "x", "column": 5}]}, r"dense\.x\.column: 5 must be the name of a column"),
+    ({"label": "y", "dense": [{"name": "x", "indicator": "no"}]}, r"dense\.x\.indicator: 'no' must be true or false"),
+    ({"label": "y", "dense": [{"name": "x", "shift": "1"}]}, r"dense\.x\.shift: '1' must be a number"),
+    ({"label": "y", "dense": [{"name": "x", "shift": float("nan")}]}, r"dense\.x\.shift: nan must be a number"),
+    ({"label": "y", "dense": [{"name": "x", "missing": float("inf")}]}, r"dense\.x\.missing: inf must be mean"),
+    ({"label": "y", "dense": [{"name": "x", "missing": 1e39}]}, r"dense\.x\.missing: 1e\+39 must be mean"),
+    ({"label": "y", "multi_hot": [{"name": "c", "separator": ""}]}, r"multi_hot\.c\.separator: '' must be a text"),
+    ({"label": "y", "categorical": [{"names": []}]}, r"\[\] is no name"),
 ]
 
 
@@ -156,6 +169,9 @@ def test_bad_schemas(raw: Any, pattern: str) -> None:
 def test_schema_files(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file; `infer-schema FILE` proposes one"):
         read_schema(tmp_path / "none.yaml")
+    (tmp_path / "twice.yaml").write_text("label: a\ndense: [x]\nlabel: b\n")
+    with pytest.raises(ConfigError, match=r"twice\.yaml: .*line 3: the key 'label' stands twice; keep one"):
+        read_schema(tmp_path / "twice.yaml")
     (tmp_path / "bad.yaml").write_text("label: [")
     with pytest.raises(ConfigError, match=r"bad\.yaml: cannot be read as YAML"):
         read_schema(tmp_path / "bad.yaml")
@@ -179,3 +195,35 @@ def test_the_index_finds_what_a_search_finds(kind: Any, collide: bool, monkeypat
 def test_a_text_that_only_shares_a_hash_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoding, "text_hashes", lambda array: np.zeros(len(array), np.uint64))
     assert encoding.VocabularyIndex(pa.array(["a"])).positions(pa.array(["b", "a"])).tolist() == [-1, 0]
+
+
+def test_a_table_of_2_31_ids_takes_no_memory(tmp_path: Path) -> None:
+    path = write_clicks(tmp_path / "t.parquet", 300)
+    column = {"name": "user_id", "column": "user", "min_count": None, "hash_size": 2**31 - 8}
+    run_prepare("parquet", str(path), tmp_path / "out", click_schema(categorical=[column]))
+    assert max(read_split(tmp_path / "out", "train")["user_id"].to_pylist()) > 2**30
+
+
+def test_a_value_far_from_all_train_values_saturates(tmp_path: Path) -> None:
+    values = [0.0] * 97 + [1e30, -1e30, 0.0]
+    values[3] = 1e-30
+    pq.write_table(pa.table({"y": [i % 2 for i in range(100)], "x": values}), tmp_path / "t.parquet")
+    schema = parse_schema({"label": "y", "dense": [{"name": "x", "transform": ["standardize"]}]}, "schema")
+    run_prepare("parquet", str(tmp_path / "t.parquet"), tmp_path / "out", schema)
+    far = read_split(tmp_path / "out", "test")["x"].to_numpy()[-3:-1].tolist()
+    assert far == [float(np.finfo(np.float32).max), float(np.finfo(np.float32).min)]
+
+
+def test_rows_to_score_need_the_features_and_their_types_only(tmp_path: Path) -> None:
+    path = write_clicks(tmp_path / "t.parquet", 300)
+    run_prepare("parquet", str(path), tmp_path / "out", click_schema())
+    encoding = Encoding.read(tmp_path / "out")
+    table = click_table(300)
+    whole = encoding.encode_table(table)
+    features = table.select(["price", "age", "user", "shop", "tags"])
+    assert all(whole[name].equals(array) for name, array in encoding.encode_table(features).items())
+    with pytest.raises(DataError, match="column shop: stands 0 times in the rows; once is needed"):
+        encoding.encode_table(features.drop_columns(["shop"]))
+    texts = features.set_column(2, "user", features["user"].cast(pa.string()))
+    with pytest.raises(DataError, match="column user: holds string, but held int64 in training; convert it"):
+        encoding.encode_table(texts)

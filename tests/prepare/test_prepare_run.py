@@ -125,10 +125,15 @@ def test_bytes_do_not_depend_on_the_workers(tmp_path: Path, criteo_file: Path, p
 
 
 def test_bytes_do_not_depend_on_the_engine(
-    tmp_path: Path, criteo_file: Path, plain_result: dict[str, bytes], dask_address: str
+    tmp_path: Path,
+    criteo_file: Path,
+    plain_result: dict[str, bytes],
+    dask_address: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine = Engine("dask", address=dask_address, chunk_mib=0.03)
-    run_prepare("criteo_kaggle", str(criteo_file), tmp_path, criteo_schema(), split=Split("random"), engine=engine)
+    monkeypatch.chdir(criteo_file.parent)  # the workers stay where they are
+    run_prepare("criteo_kaggle", criteo_file.name, tmp_path, criteo_schema(), split=Split("random"), engine=engine)
     assert folder_bytes(tmp_path) == plain_result
 
 
@@ -179,6 +184,27 @@ def test_goes_on_after_a_stop(tmp_path: Path, clicks: Path, monkeypatch: pytest.
     assert calls[step] > before[step]
     steps = list(calls)
     assert all(calls[name] == before[name] for name in steps[: steps.index(step)]), "an earlier pass was done again"
+
+
+def test_what_was_deleted_in_between_is_written_again(
+    tmp_path: Path, clicks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "check_unchanged", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run_prepare("parquet", str(clicks), tmp_path / "out", click_schema())
+    (tmp_path / "out/train/part-00001.parquet").unlink()
+    (tmp_path / "out/vocab/shop.parquet").unlink()
+    drafts = [tmp_path / "out/vocab/.shop.parquet.host-1.tmp", tmp_path / "out/test/.part-00000.parquet.host-1.tmp"]
+    for draft in drafts:
+        draft.write_bytes(b"half")
+    run_prepare("parquet", str(clicks), tmp_path / "out", click_schema())
+    run_prepare("parquet", str(clicks), tmp_path / "fresh", click_schema())
+    assert folder_bytes(tmp_path / "out") == folder_bytes(tmp_path / "fresh")
+    assert not any(draft.exists() for draft in drafts)
 
 
 def children_of(pid: int) -> list[int]:

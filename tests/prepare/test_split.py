@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -142,7 +143,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"split": Split("random", (0.5, 0.2, 0.2))}, "that sum to 1"),
     ({"split": Split("shuffle")}, r"split\.kind=shuffle: there is no such choice"),
     ({"split": Split("time")}, "needs the time column"),
-    ({"split": Split("random", folds=3)}, r"needs split\.kind=order"),
+    ({"split": Split("days", folds=3)}, r"needs split\.kind=order"),
     ({"split": Split("order", folds=3, fold=3)}, r"split\.fold=3 must be from 0 to 2"),
     ({"split": Split("order", fold=1)}, r"split\.fold=1 needs split\.folds"),
     ({"rows_per_part": 100}, "must be a multiple"),
@@ -159,3 +160,38 @@ def test_bad_settings(tmp_path: Path, more: dict[str, Any], pattern: str) -> Non
     with pytest.raises(ConfigError, match=pattern):
         run_prepare("criteo_kaggle", path, tmp_path / "out", SMALL, **more)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_copy_among_shared_files_is_a_leak(tmp_path: Path) -> None:
+    files = [criteo(tmp_path / f"{name}.txt", 60, seed) for name, seed in (("a", 1), ("b", 2), ("c", 1))]
+    with pytest.raises(DataError, match=r"c\.txt: has the same content as .*a\.txt, so rows of the one"):
+        run_prepare("criteo_kaggle", files, tmp_path / "out", SMALL, split=Split("random"))
+    # Of files that train by name a copy is no leak, and files without rows are all alike.
+    given = {"train": [files[0], files[2]], "valid": criteo(tmp_path / "v.txt", 9, 3), "test": files[1]}
+    run_prepare("criteo_kaggle", given, tmp_path / "given", SMALL)
+    for i, table in enumerate((click_table(60), click_table(9).slice(0, 0), click_table(9).slice(0, 0))):
+        pq.write_table(table, tmp_path / f"{i}.parquet")
+    run_prepare("parquet", str(tmp_path / "*.parquet"), tmp_path / "empty", click_schema())
+
+
+def test_packed_and_unpacked_is_a_leak(tmp_path: Path) -> None:
+    days = tmp_path / "days"
+    days.mkdir()
+    for i in range(2):
+        criteo(days / f"day_{i}", 40, seed=i)
+    (days / "day_1.gz").write_bytes(gzip.compress((days / "day_1").read_bytes()))
+    with pytest.raises(DataError, match=r"day_1\.gz: the same file as .*day_1, packed and unpacked; name one"):
+        run_prepare("criteo_1tb", str(days), tmp_path / "out", SMALL, split=Split("days"))
+
+
+def test_random_folds_tile_the_rows(tmp_path: Path) -> None:
+    path = criteo(tmp_path / "t.txt", 103)
+    tests: list[int] = []
+    for fold in range(3):
+        output = tmp_path / f"fold-{fold}"
+        run_prepare("criteo_kaggle", path, output, SMALL, split=Split("random", folds=3, fold=fold))
+        train, valid, test = rows_of(output)
+        assert sorted([*train, *valid, *test]) == list(range(103))
+        assert test != list(range(test[0], test[0] + len(test))), "the order is random"
+        tests += test
+    assert sorted(tests) == list(range(103))

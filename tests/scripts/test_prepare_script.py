@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from recsys.compare.plan import Experiment, make_plan
+from recsys.data.parquet_source import PreparedData
+from recsys.errors import ConfigError, DataError
 from recsys.prepare import manifest
 from scripts.prepare import CONFIGS, compose, main, make_settings
 from tests.reference.clicks import read_split
@@ -61,6 +65,7 @@ def test_every_option_composes(path: Path) -> None:
     assert make_settings(compose(words)).schema.label == "label"
 
 
+KAGGLE = ["source=criteo_kaggle", "input=x", "output=y"]
 WRONG = [
     (["source=nope"], "Could not find 'source/nope'"),
     (["source=criteo_kaggle", "inputt=x"], "Could not override 'inputt'"),
@@ -73,6 +78,14 @@ WRONG = [
     (["source=criteo_kaggle", "input={train: a, tets: b}", "output=y"], "input.tets: there is no such split"),
     (["source=criteo_kaggle", "input=x", "output=y", "split.shares=[a,b,c]"], "must be 3 positive shares"),
     (["infer-schema"], "infer-schema takes one path"),
+    ([*KAGGLE, "split=order"], "split=order: is a group of keys; set one of them, such as split.kind"),
+    ([*KAGGLE, "engine=dask"], "engine=dask: is a group of keys; set one of them, such as engine.name"),
+    ([*KAGGLE, "split.shares=0.8"], "split.shares=0.8 must be a list"),
+    ([*KAGGLE, "expected={train: {md5: a}}"], "must name md5 and rows of train, valid and test files"),
+    ([*KAGGLE, "label=5"], "label=5 must be one text"),
+    ([*KAGGLE, "engine.chunk_mib=true"], "engine.chunk_mib=True must be above 0"),
+    ([*KAGGLE, "split.fold=all"], "split.fold=all needs output and split.folds, at least 2, not None"),
+    ([*KAGGLE, "split.fold=all", "split.folds=2", "split.kind=days"], "split.folds=2 needs split.kind=order or random"),
 ]
 
 
@@ -85,6 +98,45 @@ def test_mistakes_are_one_line(
     err = capsys.readouterr().err
     assert err.startswith("error: ") and message in err and err.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_folds_of_any_source_are_prepared_compared_and_loaded(tmp_path: Path) -> None:
+    n = 90
+    table = pa.table({"y": [i % 2 for i in range(n)], "c": [f"v{i}" for i in range(n)]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    (tmp_path / "s.yaml").write_text("label: y\ncategorical: [{name: c, min_count: 1}]\n")
+    output = tmp_path / "folds"
+    words = ["source=parquet", f"input={tmp_path}/t.parquet", f"schema={tmp_path}/s.yaml", "split.folds=3", ONE]
+    assert main([*words, f"output={output}", "split.fold=all", "--quiet"]) == 0
+    rows: list[int] = []
+    for fold in range(3):
+        test, train = (read_split(output / f"fold-{fold}", name)["row"].to_pylist() for name in ("test", "train"))
+        rows += test
+        vocabulary = pq.read_table(output / f"fold-{fold}/vocab/c.parquet")["value"].to_pylist()
+        assert sorted(vocabulary) == sorted(f"v{row}" for row in train), "fitted on the train rows of this fold"
+        data = PreparedData(str(output), folds=3, fold=fold).splits(10, 0)
+        assert data.test.num_rows == len(test) == 30
+    assert sorted(rows) == list(range(n))
+
+    experiments = [Experiment("dlrm"), Experiment("dcnv2")]
+    plan = make_plan(experiments, ["data=prepared", f"data.path={output}"], num_seeds=1, num_folds=3)
+    assert [(c.cfg["data"]["folds"], c.cfg["data"]["fold"]) for c in plan.cells[::2]] == [(3, 0), (3, 1), (3, 2)]
+    assert plan.folds_share_rows
+
+    for folds, message in ((2, "is fold 0 of 3, not 0 of 2; set data.folds to 3"), (4, "is fold 0 of 3, not 0 of 4")):
+        with pytest.raises(DataError, match=message):
+            PreparedData(str(output), folds=folds).splits(10, 0)
+    with pytest.raises(ConfigError, match=r"holds folds; set data\.folds"):
+        PreparedData(str(output)).splits(10, 0)
+    with pytest.raises(DataError, match="is one prepared set without folds, and its encodings are fitted on its own"):
+        PreparedData(str(output / "fold-0"), folds=3).splits(10, 0)
+    other = [word for word in words if not word.startswith("schema")] + [f"schema={tmp_path}/s.yaml", "min_count=2"]
+    shutil.rmtree(output / "fold-1")
+    with pytest.raises(DataError, match=r"fold-1/manifest\.json: not there; prepare all 3 folds"):
+        PreparedData(str(output), folds=3).splits(10, 0)
+    assert main([*other, f"output={output}/fold-1", "split.fold=1", "--quiet"]) == 0
+    with pytest.raises(DataError, match=r"fold-1/manifest\.json: is of other rows or settings than fold-0"):
+        PreparedData(str(output), folds=3).splits(10, 0)
 
 
 def test_no_words_list_the_keys(capsys: pytest.CaptureFixture[str]) -> None:
