@@ -34,7 +34,7 @@ endif
 $(INSTALLED): pyproject.toml scripts/install.py recsys/versions.py
 	@$(PYTHON) scripts/install.py $(if $(DEVICE),--device $(DEVICE))
 
-.PHONY: help install demo train test test-gpu check format doctor clean report browser
+.PHONY: help install demo train test test-gpu check format docs doctor clean report browser
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -70,6 +70,9 @@ check: $(INSTALLED) browser ## what CI runs: format, lint, types, tests
 format: $(INSTALLED) ## format the code and mend what lint can mend
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
+
+docs: $(INSTALLED) ## the documentation as a site: docs/_build/html/index.html
+	$(PY) -m sphinx -q -W -b html docs docs/_build/html
 
 doctor: ## which torch, torchrec and fbgemm-gpu are here, which are wanted, and the line that mends it
 	@$$([ -x $(PY) ] && echo $(PY) || echo $(PYTHON)) scripts/doctor.py
