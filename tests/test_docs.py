@@ -15,6 +15,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from recsys.config.cli import CONFIGS, check_overrides, register_resolvers, to_plain
+from scripts import prepare
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "data" / "README.md"])
@@ -32,7 +33,8 @@ def blocks(text: str, language: str = "") -> list[str]:
 
 def commands(text: str) -> Iterator[list[str]]:
     """Words of every ``python ...`` and ``make ...`` line in a block, and of every such piece between backticks."""
-    lines = [line for block in blocks(text) for line in block.splitlines()]
+    scripts = [block.replace("\\\n", " ") for language in ("", "bash", "sh") for block in blocks(text, language)]
+    lines = [line for script in scripts for line in script.splitlines()]
     lines += re.findall(r"`((?:python|make) [^`]+)`", text)
     for line in lines:
         if line.startswith(("python ", "make ")):
@@ -82,8 +84,21 @@ def test_make_targets_exist(words: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("words", [w for w in all_commands("python") if w[1] != "train.py"], ids=" ".join)
 def test_scripts_exist(words: tuple[str, ...]) -> None:
-    path = words[2].replace(".", "/") + ".py" if words[1] == "-m" else words[1]
-    assert (ROOT / path).is_file()
+    name, arguments = (words[2].replace(".", "/") + ".py", words[3:]) if words[1] == "-m" else (words[1], words[2:])
+    path = ROOT / name
+    assert path.is_file()
+    # Options as the script itself, or the module of shared ones, spells them.
+    options = {word.partition("=")[0] for word in arguments if word.startswith("--")}
+    known = path.read_text(encoding="utf-8") + (ROOT / "scripts" / "options.py").read_text(encoding="utf-8")
+    assert [option for option in options if f'"{option}"' not in known] == []
+
+
+PREPARE = [words[2:] for words in all_commands("python") if words[1] == "scripts/prepare.py" and "=" in words[-1]]
+
+
+@pytest.mark.parametrize("overrides", PREPARE, ids=" ".join)
+def test_prepare_commands_compose(overrides: tuple[str, ...]) -> None:
+    assert prepare.compose(list(overrides))["source"]["kind"]
 
 
 def anchors(path: Path) -> set[str]:

@@ -276,7 +276,9 @@ def make_gap(label: str, sample: Sample, design: Design, margin: float) -> Gap:
     found, parts = sample.estimate(design.rows), sample.components()
     word = judge(found, margin)
     needed = runs_to_resolve(parts, found.mean, design, margin) if word is Word.OPEN else None
-    widened = found.widened(shared_rows_factor(design.folds)) if design.fixed_rows else None
+    # One fold shares no training rows with another.
+    shares_rows = design.fixed_rows and design.folds > 1
+    widened = found.widened(shared_rows_factor(design.folds)) if shares_rows else None
     return Gap(
         label=label,
         mean=found.mean,

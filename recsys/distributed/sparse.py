@@ -274,11 +274,8 @@ def _make_sharded(
 
 
 def _check_device(config: SparseConfig, sharding: ShardingConfig, device: torch.device) -> None:
-    if device.type == "cuda":
-        return
-    if config.optimizer == "adam":
-        raise ConfigError("sparse.optimizer=adam: fbgemm has it on a GPU only; use sparse.optimizer=rowwise_adagrad")
-    if sharding.kernel != "fused":
+    config.check_device(device)
+    if device.type != "cuda" and sharding.kernel != "fused":
         raise ConfigError(f"sharding.kernel={sharding.kernel}: a cache on the GPU needs a GPU; use fused")
 
 

@@ -29,6 +29,9 @@ OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
 # One would do, but fbgemm's kernels want a multiple of 4.
 FIRST_ORDER_WIDTH = 4
 
+MAX_WIDTH_ON_GPU = 1024
+"""fbgemm's CUDA kernels have given zeros for wider tables, without a word (torchrec, issue 3673)."""
+
 
 @dataclass(frozen=True)
 class SparseConfig:
@@ -77,6 +80,22 @@ class SparseConfig:
         """Columns of every table: D, and behind them the first-order coordinates."""
         return self.embedding_dim + (FIRST_ORDER_WIDTH if self.first_order else 0)
 
+    def check_device(self, device: torch.device) -> None:
+        """Refuse what fbgemm's kernels cannot do on ``device``.
+
+        Raises:
+            ConfigError: Adam on a CPU, or tables wider than :data:`MAX_WIDTH_ON_GPU` on a GPU.
+        """
+        if self.optimizer == "adam" and device.type == "cpu":
+            raise ConfigError(
+                "sparse.optimizer=adam: fbgemm has it on a GPU only; use sparse.optimizer=rowwise_adagrad"
+            )
+        if self.width > MAX_WIDTH_ON_GPU and device.type == "cuda":
+            raise ConfigError(
+                f"sparse.embedding_dim={self.embedding_dim}: fbgemm may read zeros from tables of more than "
+                f"{MAX_WIDTH_ON_GPU} columns on a GPU; use at most {MAX_WIDTH_ON_GPU - self.width + self.embedding_dim}"
+            )
+
     def optimizer_kwargs(self) -> dict[str, Any]:
         """Arguments of the fused optimizer in torchrec's words."""
         return {"lr": self.lr} if self.optimizer == "sgd" else {"lr": self.lr, "eps": self.eps}
@@ -89,15 +108,12 @@ class SparseArch(TableArch):
     a table ever exists.
 
     Raises:
-        ConfigError: Adam on a CPU, which fbgemm's CPU kernels do not have.
+        ConfigError: fbgemm has no kernel for this on ``device``.
     """
 
     def __init__(self, spec: FeatureSpec, config: SparseConfig, *, seed: int, device: torch.device) -> None:
         super().__init__()
-        if config.optimizer == "adam" and device.type == "cpu":
-            raise ConfigError(
-                "sparse.optimizer=adam: fbgemm has it on a GPU only; use sparse.optimizer=rowwise_adagrad"
-            )
+        config.check_device(device)
         self.num_features = len(spec.sparse)
         self.dim = config.embedding_dim
         self.width = config.width

@@ -38,6 +38,16 @@ def test_one_run_gives_an_interval_and_no_verdict(tmp_path: Path) -> None:
     assert pair.gap.basis == "rows" and pair.gap.verdict.word is Word.OPEN and pair.gap.interval[0] > 0
 
 
+def test_one_run_of_data_that_can_be_folded_is_one_fold(tmp_path: Path) -> None:
+    folder = write_made_up_run(tmp_path / "run", name="erase6", seed=0, noise=2.0, detach=["mlp"])
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace("data:", "data:\n  folds: null"))
+    (entry,) = (e for e in make_entries(gather([tmp_path]).runs) if e.has_own_baseline)
+    assert "data.folds" in entry.config
+    (pair,) = of_entries([entry], 0.02)[0]
+    assert pair.gap.wide_interval is None and pair.gap.basis == "rows"
+
+
 def test_runs_without_predictions_are_told(tmp_path: Path) -> None:
     for seed in (0, 1):
         folder = tmp_path / str(seed)

@@ -165,3 +165,20 @@ def test_state_can_be_put_back() -> None:
 def test_a_configuration_that_cannot_work_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make(**changes)
+
+
+@pytest.mark.parametrize(("first_order", "widest"), [(False, 1024), (True, 1020)])
+def test_tables_too_wide_for_the_kernels_of_a_gpu_are_refused(first_order: bool, widest: int) -> None:
+    config = SparseConfig(embedding_dim=widest + 4, first_order=first_order)
+    with pytest.raises(ConfigError, match=rf"sparse\.embedding_dim={widest + 4}: .* on a GPU; use at most {widest}$"):
+        SparseArch(SPEC, config, seed=0, device=torch.device("cuda"))
+    SparseConfig(embedding_dim=widest, first_order=first_order).check_device(torch.device("cuda"))
+
+
+def test_wide_tables_work_on_a_cpu() -> None:
+    arch = make(embedding_dim=1028)
+    weight = arch.collection.embedding_bags["a"].weight
+    assert isinstance(weight, torch.Tensor)
+    features = bags()
+    looked_up = arch(keyed(features))[:, 0]
+    torch.testing.assert_close(looked_up, weight[[ids[0] for ids in features[0]]], rtol=0, atol=0)
