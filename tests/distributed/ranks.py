@@ -31,12 +31,14 @@ def run_ranks(
         device: gloo for "cpu", NCCL for "cuda".
         exit_codes: expected ones of processes that give nothing.
     """
+    # A process that is forked after CUDA has started cannot use it.
+    context = _CONTEXT if device == "cpu" else multiprocessing.get_context("spawn")
     store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     answers: list[Any] = []
     ranks = []
     for rank in range(size):
-        receive, send = _CONTEXT.Pipe(duplex=False)
-        process = _CONTEXT.Process(target=_rank, args=(rank, size, store.port, send, device, job, args))
+        receive, send = context.Pipe(duplex=False)
+        process = context.Process(target=_rank, args=(rank, size, store.port, send, device, job, args))
         process.start()
         send.close()
         ranks.append((process, receive))
