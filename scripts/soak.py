@@ -44,11 +44,13 @@ class Samples:
         memory: resident bytes of all workers together.
         handles: open files of all workers together.
         rows: training rows so far, as the progress lines tell.
+        cpu: processor seconds of all workers so far, all threads together.
     """
 
     memory: list[tuple[float, int]] = field(default_factory=list)
     handles: list[tuple[float, int]] = field(default_factory=list)
     rows: list[tuple[float, int]] = field(default_factory=list)
+    cpu: list[tuple[float, float]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ class Verdict:
         handles: median of open files in the first and in the last quarter.
         speed: rate of the last window to that of the first one after the warm-up; None where time was too short.
         checkpoints: left in the end.
+        fifths: rows a second in each fifth of the time, the warm-up first; tells a slow end from one slow minute.
+        fifths_cpu: rows a processor second, the same way; what other work on the machine changes least.
     """
 
     memory_mb: tuple[float, float]
@@ -68,6 +72,8 @@ class Verdict:
     speed: float | None
     checkpoints: int
     status: int
+    fifths: tuple[float, ...] = ()
+    fifths_cpu: tuple[float, ...] = ()
 
     def problems(self) -> list[str]:
         """What is wrong; empty if nothing is."""
@@ -117,6 +123,7 @@ def _watch(job: subprocess.Popen[bytes], processes: int, log: Path, seconds: flo
             workers = [job.pid] if processes == 1 else _children(job.pid)
             samples.memory.append((now, sum(_resident(w) for w in workers)))
             samples.handles.append((now, sum(len(os.listdir(f"/proc/{w}/fd")) for w in workers)))
+            samples.cpu.append((now, sum(_cpu_seconds(w) for w in workers)))
     return samples
 
 
@@ -126,6 +133,11 @@ def _children(process: int) -> list[int]:
 
 def _resident(process: int) -> int:
     return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _cpu_seconds(process: int) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def judge(samples: Samples, status: int, checkpoints: int) -> Verdict:
@@ -140,7 +152,26 @@ def judge(samples: Samples, status: int, checkpoints: int) -> Verdict:
         first = [rate for t, rate in late if t <= warm + 60]
         last = [rate for t, rate in late if t >= end - 60]
         speed = statistics.mean(last) / statistics.mean(first)
-    return Verdict((memory[0] / _MB, memory[1] / _MB), memory[1] / memory[0] - 1, handles, speed, checkpoints, status)
+    fifths = [_gains(samples, begin + i * (end - begin) / 5, begin + (i + 1) * (end - begin) / 5) for i in range(5)]
+    return Verdict(
+        memory_mb=(memory[0] / _MB, memory[1] / _MB),
+        growth=memory[1] / memory[0] - 1,
+        handles=handles,
+        speed=speed,
+        checkpoints=checkpoints,
+        status=status,
+        fifths=tuple(rows / seconds for rows, seconds, _ in fifths if rows),
+        fifths_cpu=tuple(rows / cpu for rows, _, cpu in fifths if rows and cpu),
+    )
+
+
+def _gains(samples: Samples, begin: float, end: float) -> tuple[int, float, float]:
+    """Rows, seconds and processor seconds between the first and the last progress line in a stretch of time."""
+    rows = [(t, n) for t, n in samples.rows if begin <= t <= end]
+    if len(rows) < 2:
+        return 0, 0.0, 0.0
+    cpu = [seconds for t, seconds in samples.cpu if rows[0][0] <= t <= rows[-1][0]]
+    return rows[-1][1] - rows[0][1], rows[-1][0] - rows[0][0], cpu[-1] - cpu[0] if cpu else 0.0
 
 
 def _quarters(samples: Sequence[tuple[float, int]], warm: float) -> tuple[float, float]:
@@ -164,6 +195,8 @@ def main() -> None:
         f"{'not measured' if verdict.speed is None else f'{verdict.speed:.3f} of the first'}; ended with "
         f"{verdict.status}; {verdict.checkpoints} checkpoints left"
     )
+    for name, fifths in (("second", verdict.fifths), ("processor second", verdict.fifths_cpu)):
+        print(f"rows a {name}, fifth by fifth: {', '.join(f'{rate:,.0f}' for rate in fifths)}")
     if problems := verdict.problems():
         raise SystemExit("; ".join(problems))
 

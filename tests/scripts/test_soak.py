@@ -15,6 +15,7 @@ def test_memory_and_file_handles_stay_flat_over_evaluations_and_checkpoints(tmp_
     assert verdict.status == EXIT_STATUS
     # Too short for the limit on memory of the long run, long enough for what leaks at every checkpoint.
     assert verdict.growth < 0.1 and verdict.handles[1] <= verdict.handles[0]
+    assert all(wall > 0 for wall in verdict.fifths) and all(rate > 0 for rate in verdict.fifths_cpu)
     assert 3 <= verdict.checkpoints <= 4, "the last three and the best one"
 
 
@@ -32,3 +33,11 @@ def test_what_grows_or_slows_down_is_told(memory: object, handles: object, rows:
     samples = Samples(*([(float(t), of(t)) for t in seconds] for of in (memory, handles, rows)))  # type: ignore[operator]
     problems = judge(samples, EXIT_STATUS, 3).problems()
     assert len(problems) == len(told) and all(p.startswith(t) for p, t in zip(problems, told, strict=True))
+
+
+def test_rates_are_told_by_fifths_of_the_time_and_by_processor_time() -> None:
+    seconds = range(0, 501, 10)
+    rows = [(float(t), 10 * t if t <= 400 else 4000 + 5 * (t - 400)) for t in seconds]
+    cpu = [(float(t), t / 2) for t in seconds]
+    verdict = judge(Samples([(t, 1) for t, _ in cpu], [(t, 1) for t, _ in cpu], rows, cpu), EXIT_STATUS, 3)
+    assert verdict.fifths == pytest.approx([10, 10, 10, 10, 5]) and verdict.fifths_cpu == pytest.approx([20] * 4 + [10])
